@@ -1,0 +1,309 @@
+"""A transport that plays a script, and remembers what it was sent and what became of its answers.
+
+The rule: it treats a request as a socket would. It takes the body chunk by chunk out of the stream,
+never through `request.read()`, which quietly turns a one-shot body into one that can be sent again;
+and its responses are one-shot streams that somebody has to close.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from itertools import islice
+from typing import Any, NoReturn, TypeAlias
+
+import anyio.lowlevel
+import httpx
+
+from ._clock import VirtualClock
+
+Failure: TypeAlias = "BaseException | type[BaseException]"
+Pieces: TypeAlias = "Iterable[bytes | Failure] | AsyncIterable[bytes | Failure]"
+Answer: TypeAlias = "int | httpx.Response | Failure | Reply"
+Item: TypeAlias = "Answer | Callable[[httpx.Request], Answer | Awaitable[Answer]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer of the script, in full.
+
+    status: the status code.
+    headers: the header fields. A body of bytes gets a Content-Length unless they say otherwise, by
+    a Content-Length or a Transfer-Encoding of their own.
+    body: bytes, or the chunks of a body of unknown length; an exception among them is raised there,
+    as when the connection dies in the middle of a response.
+    error: raised in place of a response.
+    delay: seconds that pass on the transport's clock before the answer. One that is longer than the
+    request's read timeout ends in `httpx.ReadTimeout` when that is over, as on a socket; `math.inf`
+    is a server that never answers.
+    read_chunks: how many chunks of the request's body are taken before the answer. None: all.
+    extensions: the response's extensions.
+    """
+
+    status: int = 200
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = ()
+    body: bytes | Pieces = b""
+    error: Failure | None = None
+    delay: float = 0.0
+    read_chunks: int | None = None
+    extensions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """One attempt as the transport got it, copied before anybody could change it."""
+
+    number: int
+    """1 for the first attempt that this transport saw."""
+    method: str
+    url: httpx.URL
+    headers: list[tuple[str, str]]
+    extensions: dict[str, Any]
+    timeouts: dict[str, float | None]
+    """The connect, read, write and pool timeouts of this attempt, in seconds."""
+    time: float | None
+    """When the attempt began, in seconds on the transport's clock; None without a clock."""
+    chunks: list[bytes] = field(default_factory=list[bytes])
+    """The chunks that were taken out of the request's body, as they came."""
+
+    @property
+    def body(self) -> bytes:
+        """What was taken of the request's body."""
+        return b"".join(self.chunks)
+
+
+class SentResponse(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of one response that was handed out, and what became of it."""
+
+    def __init__(self, number: int, status: int, pieces: Pieces) -> None:
+        self.number = number
+        """The number of the request that it answered."""
+        self.status = status
+        self.read = False
+        """Whether it was read to its end."""
+        self.closes = 0
+        """How often it was closed: once, if its receiver makes no mistake."""
+        self._pieces = pieces
+        self._started = False
+
+    def __repr__(self) -> str:
+        read = "read" if self.read else "unread"
+        return f"<response {self.number}: {self.status}, {read}, closed {self.closes} times>"
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._start()
+        assert isinstance(self._pieces, Iterable), "an async response body in a sync client"
+        for piece in self._pieces:
+            yield _chunk(piece)
+        self.read = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._start()
+        if isinstance(self._pieces, AsyncIterable):
+            async for piece in self._pieces:
+                yield _chunk(piece)
+        else:
+            for piece in self._pieces:
+                await anyio.lowlevel.checkpoint()
+                yield _chunk(piece)
+        self.read = True
+
+    def close(self) -> None:
+        self.closes += 1
+        if isinstance(self._pieces, httpx.SyncByteStream):
+            self._pieces.close()
+
+    async def aclose(self) -> None:
+        self.closes += 1
+        if isinstance(self._pieces, httpx.AsyncByteStream):
+            await self._pieces.aclose()
+
+    def _start(self) -> None:
+        if self.closes:
+            raise httpx.StreamClosed
+        if self._started:
+            raise httpx.StreamConsumed
+        self._started = True
+
+
+class ScriptedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """A transport, sync and async, that answers each request with the next item of its script.
+
+    ```python
+    script = ScriptedTransport(503, httpx.ReadTimeout, Reply(status=201, body=b"done"))
+    client = httpx.Client(transport=RetryTransport(script, clock=VirtualClock()))
+    assert client.put("https://example.org", content=b"12345").text == "done"
+    assert [sent.body for sent in script.requests] == [b"12345"] * 3
+    script.assert_done()
+    ```
+
+    An item is a status code, an `httpx.Response`, an exception or its class, a `Reply`, or a
+    callable that is given the request, before its body is read, and returns one of these; in async
+    code it may be a coroutine function. A request past the end of the script is an
+    `AssertionError`.
+
+    clock: moved by `Reply.delay`, and read for `SentRequest.time`.
+    repeat: play the last item again and again instead of coming to an end.
+    """
+
+    def __init__(
+        self, *script: Item, clock: VirtualClock | None = None, repeat: bool = False
+    ) -> None:
+        self.requests: list[SentRequest] = []
+        """Every attempt, from the moment it began."""
+        self.responses: list[SentResponse] = []
+        """Every response that was handed out."""
+        self.closes = 0
+        """How often the transport itself was closed."""
+        self._script = script
+        self._clock = clock
+        self._repeat = repeat
+        self._lock = threading.Lock()
+
+    @property
+    def unclosed(self) -> list[SentResponse]:
+        """The responses that were handed out and not closed."""
+        return [response for response in self.responses if not response.closes]
+
+    @property
+    def unread(self) -> list[SentResponse]:
+        """The responses that were handed out and not read to the end."""
+        return [response for response in self.responses if not response.read]
+
+    def assert_done(self) -> None:
+        """Check that the script was played to its end and each response closed exactly once."""
+        played, expected = len(self.requests), len(self._script)
+        assert played >= expected, f"the script has {expected} items, {played} were played"
+        wrong = [response for response in self.responses if response.closes != 1]
+        assert not wrong, f"not closed exactly once: {wrong}"
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        sent, item = self._begin(request)
+        reply = _as_reply(_play(item, request))
+        assert isinstance(request.stream, httpx.SyncByteStream), "an async body in a sync client"
+        for chunk in islice(request.stream, reply.read_chunks):
+            sent.chunks.append(chunk)
+        return self._answer(sent, reply)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        sent, item = self._begin(request)
+        answer = _play(item, request)
+        reply = _as_reply(await answer if isawaitable(answer) else answer)
+        assert isinstance(request.stream, httpx.AsyncByteStream), "a sync body in an async client"
+        await _take(request.stream, reply.read_chunks, sent.chunks)
+        await anyio.lowlevel.checkpoint()
+        return self._answer(sent, reply)
+
+    def close(self) -> None:
+        self.closes += 1
+
+    async def aclose(self) -> None:
+        self.closes += 1
+
+    def _begin(self, request: httpx.Request) -> tuple[SentRequest, Item]:
+        with self._lock:
+            number = len(self.requests) + 1
+            sent = SentRequest(
+                number=number,
+                method=request.method,
+                url=request.url,
+                headers=request.headers.multi_items(),
+                extensions=dict(request.extensions),
+                timeouts=dict(request.extensions.get("timeout", {})),
+                time=None if self._clock is None else self._clock.monotonic(),
+            )
+            self.requests.append(sent)
+        expected = len(self._script)
+        if number > expected and not (self._repeat and expected):
+            raise AssertionError(
+                f"the script has {expected} items, and this is request {number}: "
+                f"{request.method} {request.url.path}"
+            )
+        return sent, self._script[min(number, expected) - 1]
+
+    def _answer(self, sent: SentRequest, reply: Reply) -> httpx.Response:
+        if reply.delay:
+            self._wait(reply.delay, sent.timeouts.get("read"))
+        if reply.error is not None:
+            _fail(reply.error)
+        headers = httpx.Headers(reply.headers)
+        pieces = reply.body
+        if isinstance(pieces, bytes):
+            if pieces and not {"content-length", "transfer-encoding"} & headers.keys():
+                headers["Content-Length"] = str(len(pieces))
+            pieces = [pieces] if pieces else []
+        stream = SentResponse(sent.number, reply.status, pieces)
+        with self._lock:
+            self.responses.append(stream)
+        return httpx.Response(
+            reply.status, headers=headers, stream=stream, extensions=dict(reply.extensions)
+        )
+
+    def _wait(self, delay: float, timeout: float | None) -> None:
+        assert self._clock is not None, "Reply.delay needs ScriptedTransport(clock=...)"
+        if timeout is not None and delay > timeout:
+            self._clock.advance(timeout)
+            raise httpx.ReadTimeout("scripted ReadTimeout")
+        assert delay < float("inf"), "without a read timeout the client waits for ever"
+        self._clock.advance(delay)
+
+
+def _play(item: Item, request: httpx.Request) -> Answer | Awaitable[Answer]:
+    # An exception class is callable too.
+    if callable(item) and not isinstance(item, type):
+        return item(request)
+    return item
+
+
+def _as_reply(answer: Answer | Awaitable[Answer]) -> Reply:
+    match answer:
+        case Reply():
+            return answer
+        case int():
+            return Reply(status=answer)
+        case httpx.Response(status_code=status, stream=body, extensions=extensions):
+            headers = answer.headers.multi_items()
+            return Reply(status=status, headers=headers, body=body, extensions=extensions)
+        case BaseException() | type():
+            return Reply(error=answer)
+        case _:
+            raise TypeError(f"not an answer that can be scripted: {answer!r}")
+
+
+async def _take(stream: httpx.AsyncByteStream, limit: int | None, chunks: list[bytes]) -> None:
+    # Closed here: trio warns of an async generator that is left to the garbage collector.
+    iterator = stream.__aiter__()
+    try:
+        while len(chunks) != limit:
+            chunk = await anext(iterator, None)
+            if chunk is None:
+                break
+            chunks.append(chunk)
+    finally:
+        if isinstance(iterator, AsyncGenerator):
+            await iterator.aclose()
+
+
+def _chunk(piece: bytes | Failure) -> bytes:
+    return piece if isinstance(piece, bytes) else _fail(piece)
+
+
+def _fail(failure: Failure) -> NoReturn:
+    if isinstance(failure, BaseException):
+        # The same instance may be raised several times: it starts each time without a past.
+        raise failure.with_traceback(None)
+    if issubclass(failure, httpx.RequestError):
+        raise failure(f"scripted {failure.__name__}")
+    raise failure
