@@ -1,4 +1,4 @@
-"""What every test runs under: both async backends, repeatable examples, and guards against what tests leave behind."""
+"""What every test runs under: both async backends, repeatable examples, nothing left behind."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
-# The same examples in every run, so that a red run is red again. No database: there is nothing to remember.
+# The same examples in every run, so that a red run is red again. No database: nothing to remember.
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# httpx reads these by default (`trust_env`): on a machine that sets them, loopback tests would go through a proxy.
+# httpx reads these by default (`trust_env`): where they are set, loopback tests would use a proxy.
 _ENVIRONMENT_OF_HTTPX = (
     "HTTP_PROXY",
     "HTTPS_PROXY",
