@@ -69,7 +69,7 @@ class SentRequest:
     """1 for the first attempt that this transport saw."""
     method: str
     url: httpx.URL
-    headers: list[tuple[str, str]]
+    headers: httpx.Headers
     extensions: dict[str, Any]
     timeouts: dict[str, float | None]
     """The connect, read, write and pool timeouts of this attempt, in seconds."""
@@ -219,7 +219,7 @@ class ScriptedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                 number=number,
                 method=request.method,
                 url=request.url,
-                headers=request.headers.multi_items(),
+                headers=request.headers.copy(),
                 extensions=dict(request.extensions),
                 timeouts=dict(request.extensions.get("timeout", {})),
                 time=None if self._clock is None else self._clock.monotonic(),
