@@ -60,8 +60,8 @@ class Backoff:
 
         `retry` is 1 for the first retry. `previous` is the wait before the last retry, None if
         there was none: decorrelated jitter builds on it. `random` returns a float in [0, 1); no
-        named strategy calls it twice. A `jitter` callable that returns anything but a finite number >= 0
-        raises `TypeError` or `ValueError`.
+        named strategy calls it twice. A `jitter` callable that returns anything but a finite number
+        >= 0 raises `TypeError` or `ValueError`.
         """
         wait = self._exponential(retry - 1)
         if self.jitter == "none":
