@@ -1,6 +1,6 @@
-"""For tests of programs that retry: virtual time and a scripted transport.
+"""For tests of programs that retry: virtual time, a scripted transport, a server that breaks.
 
-This library's own tests use nothing else. In short::
+They are what this library's own tests stand on. In short::
 
     clock = VirtualClock()
     script = ScriptedTransport(503, httpx.ReadTimeout, 200, clock=clock)
@@ -13,6 +13,21 @@ Use `ScriptedTransport` to say what the wrapped transport does, attempt by attem
 from __future__ import annotations
 
 from ._clock import VirtualClock
-from ._transport import Reply, ScriptedTransport, SentRequest, SentResponse
+from ._server import LoopbackServer
+from ._service import Fault, Operation, ServerRequest, ServerResponse, ServerStep
+from ._transport import Reply, ScriptedTransport, ScriptItem, SentRequest, SentResponse
 
-__all__ = ["Reply", "ScriptedTransport", "SentRequest", "SentResponse", "VirtualClock"]
+__all__ = [
+    "Fault",
+    "LoopbackServer",
+    "Operation",
+    "Reply",
+    "ScriptItem",
+    "ScriptedTransport",
+    "SentRequest",
+    "SentResponse",
+    "ServerRequest",
+    "ServerResponse",
+    "ServerStep",
+    "VirtualClock",
+]

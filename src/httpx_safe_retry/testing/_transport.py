@@ -32,7 +32,7 @@ from ._clock import VirtualClock
 Failure: TypeAlias = "BaseException | type[BaseException]"
 Pieces: TypeAlias = "Iterable[bytes | Failure] | AsyncIterable[bytes | Failure]"
 Answer: TypeAlias = "int | httpx.Response | Failure | Reply"
-Item: TypeAlias = "Answer | Callable[[httpx.Request], Answer | Awaitable[Answer]]"
+ScriptItem: TypeAlias = "Answer | Callable[[httpx.Request], Answer | Awaitable[Answer]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class ScriptedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, *script: Item, clock: VirtualClock | None = None, repeat: bool = False
+        self, *script: ScriptItem, clock: VirtualClock | None = None, repeat: bool = False
     ) -> None:
         self.requests: list[SentRequest] = []
         """Every attempt, from the moment it began."""
@@ -212,7 +212,7 @@ class ScriptedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         self.closes += 1
 
-    def _begin(self, request: httpx.Request) -> tuple[SentRequest, Item]:
+    def _begin(self, request: httpx.Request) -> tuple[SentRequest, ScriptItem]:
         with self._lock:
             number = len(self.requests) + 1
             sent = SentRequest(
@@ -260,7 +260,7 @@ class ScriptedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self._clock.advance(delay)
 
 
-def _play(item: Item, request: httpx.Request) -> Answer | Awaitable[Answer]:
+def _play(item: ScriptItem, request: httpx.Request) -> Answer | Awaitable[Answer]:
     # An exception class is callable too.
     if callable(item) and not isinstance(item, type):
         return item(request)
