@@ -138,13 +138,15 @@ class RetryBudget:
             return bucket.units / self._token
 
     def _collect(self, bucket: _Bucket) -> None:
-        # A counter is read by counting on, so the next reading starts one further. A signal handler
-        # can come in when `next` returns, and not later, as no call follows; it may have collected.
-        seen = next(bucket.deposits)
-        if seen >= bucket.collected:
-            units = bucket.units + self._earned * (seen - bucket.collected)
+        # A counter is read by counting on, so each reading is noted like a deposit. Noted first: a
+        # signal handler can come in when `next` returns (not later, as no call follows) and may
+        # collect the very deposits that this reading has seen.
+        bucket.counted += 1
+        fresh = next(bucket.deposits) - bucket.counted
+        if fresh > 0:
+            bucket.counted += fresh
+            units = bucket.units + self._earned * fresh
             bucket.units = units if units < self._full else self._full
-            bucket.collected = seen + 1
 
     def _open(self, origin: Origin) -> _Bucket:
         if len(self._buckets) >= self._max_origins:
@@ -176,11 +178,11 @@ class RetryBudget:
 class _Bucket:
     """The tokens of one origin, in units, and the deposits that have been made since."""
 
-    __slots__ = ("collected", "deposits", "units")
+    __slots__ = ("counted", "deposits", "units")
 
     def __init__(self, units: int) -> None:
         self.units = units
-        self.collected = 0
+        self.counted = -1
         # CPython's `next(count)` is atomic: one C call under the GIL, compare-and-exchange in the
         # free-threaded builds (gh-117657). `x += 1` is neither.
         self.deposits = itertools.count()
