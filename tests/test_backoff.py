@@ -153,6 +153,10 @@ def test_no_draw_makes_a_wait_of_nothing(
     assert Backoff(base=base, jitter=jitter).delay(retry, previous, lambda: draw) > 0
 
 
+def test_jitter_is_full_unless_told_otherwise() -> None:
+    assert Backoff() == Backoff(0.1, 2.0, 10.0, "full")
+
+
 @pytest.mark.parametrize("jitter", STRATEGIES)
 def test_a_wait_takes_one_draw_at_most(jitter: Jitter) -> None:
     drawn = iter([0.5])

@@ -69,7 +69,7 @@ class Backoff:
         if self.jitter == "full":
             return _uniform(0.0, wait, random)
         if self.jitter == "equal":
-            return min(self.cap, _uniform(wait / 2, wait, random))
+            return _uniform(wait / 2, wait, random)
         if self.jitter == "decorrelated":
             # Brooker takes the base for the wait before the first, so that this one is spread too.
             # When Retry-After set the last wait, it may lie below the base or above the cap.

@@ -21,8 +21,8 @@ __all__ = ["RetryAfter", "parse_retry_after"]
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-# RFC 9111 section 1.2.2 reads delta-seconds out of range as "the greatest positive integer" that
-# the recipient "can conveniently represent". A float counts exactly as far as 2^53.
+# A cache reads delta-seconds out of range as "the greatest positive integer it can conveniently
+# represent" (RFC 9111 section 1.2.2), and so do we: a float counts exactly as far as 2^53.
 _LONGEST = 2.0**53
 
 _DELAY_SECONDS = re.compile(r"[0-9]+")
@@ -32,7 +32,7 @@ _DELAY_SECONDS = re.compile(r"[0-9]+")
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _DAY_LONG = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
 _MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
-_TIME = r"(?P<time>(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]|23:59:60)"
+_TIME = r"(?P<time>[0-9]{2}:[0-9]{2}:[0-5][0-9]|23:59:60)"
 _IMF_FIXDATE = rf"{_DAY}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT"
 _RFC850_DATE = rf"{_DAY_LONG}, (?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT"
 _ASCTIME_DATE = rf"{_DAY} {_MONTH} (?P<day>[0-9]{{2}}| [0-9]) {_TIME} (?P<year>[0-9]{{4}})"
@@ -72,7 +72,8 @@ def parse_retry_after(
     if not value:
         return RetryAfter(None, "empty")
     if _DELAY_SECONDS.fullmatch(value):
-        return RetryAfter(_delay_seconds(value), None)
+        # Unlike `int`, `float` takes digits without end: in linear time, past its range as inf.
+        return RetryAfter(min(float(value), _LONGEST), None)
     reference = now if date is None else _http_date(_without_ows(date), now)
     if reference is None:
         reference = now
@@ -87,12 +88,6 @@ def parse_retry_after(
 def _without_ows(value: str) -> str:
     # RFC 9110 section 5.6.3. Without an argument, strip() takes newlines and Unicode's blanks too.
     return value.strip(" \t")
-
-
-def _delay_seconds(digits: str) -> float:
-    # 17 significant digits are past the longest wait already, so that the rest can't matter and
-    # the conversion is short, however long the value is.
-    return min(float(digits.lstrip("0")[:17] or "0"), _LONGEST)
 
 
 def _http_date(value: str, reference: float) -> float | None:
@@ -118,7 +113,7 @@ def _http_date(value: str, reference: float) -> float | None:
             year = _full_year(year, (month, day, hour, minute, second), reference)
         moment = datetime(year, month, day, hour, minute, second - leap, tzinfo=timezone.utc)
     except (ValueError, OverflowError):
-        # 30 February, the year 0, a local clock outside the years that `datetime` knows.
+        # 30 February, 24 o'clock, the year 0, a local clock outside the years of `datetime`.
         return None
     return (moment - _EPOCH).total_seconds() + leap
 
