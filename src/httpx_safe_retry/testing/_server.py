@@ -230,14 +230,14 @@ class _Connection:
         return b"".join(self._protocol.send(event) or b"" for event in events)
 
     def _break(self) -> None:
-        match self._fault.by:
-            case "fin":
-                # Unread bytes would turn the FIN into a RST.
-                self._sock.shutdown(socket.SHUT_WR)
-                while self._sock.recv(65536):
-                    pass
-            case "rst":
-                linger = struct.pack("ii", 1, 0)
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            case "silence":
-                self._stopped.wait()
+        by = self._fault.by
+        if by == "fin":
+            # Unread bytes would turn the FIN into a RST.
+            self._sock.shutdown(socket.SHUT_WR)
+            while self._sock.recv(65536):
+                pass
+        elif by == "rst":
+            linger = struct.pack("ii", 1, 0)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        else:
+            self._stopped.wait()

@@ -57,7 +57,7 @@ class ServerRequest:
     @property
     def key(self) -> str | None:
         """The Idempotency-Key; a blank one is None."""
-        return self.headers.get("Idempotency-Key", "").strip() or None
+        return self.headers.get("Idempotency-Key") or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
