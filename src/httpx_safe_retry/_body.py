@@ -239,18 +239,17 @@ def _fingerprints(files: list[Any]) -> _Fingerprints | None:
 class _Rereadable:
     """A body that httpx's own stream reads again from the caller's files: multipart."""
 
-    __slots__ = ("_files", "_source", "_stream", "_turn", "content_length", "failure")
+    __slots__ = ("_files", "_source", "_turn", "content_length", "failure")
 
     def __init__(self, source: Stream, files: _Fingerprints) -> None:
         self._source = source
         self._files = files
-        self._stream = _wrapped(self, source)
         self._turn: object = None
         self.failure: Exception | None = None
         self.content_length: int | None = None
 
     def stream(self) -> Stream:
-        return self._stream
+        return _wrapped(self, self._source)
 
     def obstacle(self) -> str | None:
         if self.failure is not None:
@@ -360,7 +359,6 @@ class _Recorded:
         "_lock",
         "_one_shot",
         "_source",
-        "_stream",
         "failure",
         "recording",
     )
@@ -372,7 +370,6 @@ class _Recorded:
         self.failure: Exception | None = None
         self._source = source
         self._one_shot = one_shot
-        self._stream = _wrapped(self, source)
         self._live: Any = None
         self._ended = False
         spent = one_shot and source in _SPENT
@@ -380,7 +377,7 @@ class _Recorded:
         self._lock = threading.Lock()
 
     def stream(self) -> Stream:
-        return self._stream
+        return _wrapped(self, self._source)
 
     def obstacle(self) -> str | None:
         return self._broken or self.recording.lost
@@ -402,7 +399,10 @@ class _Recorded:
         return _AsyncCursor(self)
 
     def enter(self) -> None:
-        """Keep a second reader out, who would tear the body into two halves."""
+        """Keep a second reader out, who would tear the body in two, and any from a broken body."""
+        if self._broken is not None:
+            self.failure = self.failure or httpx.StreamConsumed()
+            raise self.failure
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("the request body is being read by somebody else")
 
@@ -411,7 +411,6 @@ class _Recorded:
 
     def pull(self) -> bytes:
         """The next chunk of the caller's iterator."""
-        self._check()
         if self._ended:
             raise StopIteration
         try:
@@ -428,7 +427,6 @@ class _Recorded:
 
     async def apull(self) -> bytes:
         """The same of an async one."""
-        self._check()
         if self._ended:
             raise StopAsyncIteration
         try:
@@ -447,11 +445,6 @@ class _Recorded:
         self._live = iterate(self._source)
         if self._one_shot:
             _SPENT.add(self._source)
-
-    def _check(self) -> None:
-        if self._broken is not None:
-            self.failure = self.failure or httpx.StreamConsumed()
-            raise self.failure
 
     def _break(self, exc: BaseException) -> None:
         """Never pull again: a generator that has raised looks as if it had come to its end.

@@ -8,13 +8,10 @@ being read again). `tests/test_body.py` fails when httpx changes one of the attr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import httpx
-
-
-async def _no_chunks() -> Any:
-    yield b""
 
 
 def _stream_class(**body: Any) -> type[object]:
@@ -23,7 +20,7 @@ def _stream_class(**body: Any) -> type[object]:
 
 
 _ITERATOR = _stream_class(content=iter(()))
-_ASYNC_ITERATOR = _stream_class(content=_no_chunks())
+_ASYNC_ITERATOR = _stream_class(content=(chunk async for chunk in httpx.ByteStream(b"")))
 _MULTIPART = _stream_class(files={"file": b""})
 
 
@@ -63,6 +60,32 @@ def header_lines(headers: httpx.Headers) -> tuple[tuple[bytes, bytes, bytes], ..
     httpx keeps them in just this form. Its public `raw` takes five times as long, on every request.
     """
     try:
-        return tuple(cast("list[tuple[bytes, bytes, bytes]]", headers._list))
+        return tuple(headers._list)
     except AttributeError:
         return tuple((name, name.lower(), value) for name, value in headers.raw)
+
+
+def connect_retries(transport: object) -> int:
+    """How often an `httpx.HTTPTransport` or its async twin tries to connect again by itself."""
+    retries = getattr(getattr(transport, "_pool", None), "_retries", 0)
+    return retries if isinstance(retries, int) else 0
+
+
+def replace_transports(client: object, change: Callable[[Any], Any]) -> bool:
+    """Put `change(transport)` in the place of each transport of a client, mounts included.
+
+    One that serves several patterns is changed once. False: httpx has changed, nothing was done.
+    """
+    transport = getattr(client, "_transport", None)
+    mounts = getattr(client, "_mounts", None)
+    if transport is None or not isinstance(mounts, dict):
+        return False
+    routes = cast("dict[object, object]", mounts)
+    # None mounted on a pattern means the client's own transport: "no proxy for these".
+    old = {id(route): route for route in (transport, *routes.values()) if route is not None}
+    new = {key: change(route) for key, route in old.items()}
+    for pattern, route in routes.items():
+        if route is not None:
+            routes[pattern] = new[id(route)]
+    vars(client)["_transport"] = new[id(transport)]
+    return True
