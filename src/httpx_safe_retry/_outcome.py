@@ -1,0 +1,90 @@
+"""The closed vocabulary of this library: what is known about one attempt, how a request ended.
+
+The values are plain strings, so that they can go into logs and metrics as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class _Word(str, Enum):
+    # A member formats as its value on every Python (3.11 changed what str.format makes of a
+    # mixed-in enum).
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self.value), spec)
+
+
+class Outcome(_Word):
+    """How a logical request ended.
+
+    Every failure but `UNCERTAIN_WRITE` promises that a write did not happen.
+    """
+
+    SUCCESS = "success"
+    PERMANENT_FAILURE = "permanent_failure"
+    EXHAUSTED = "exhausted"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    CANCELLED = "cancelled"
+    UNCERTAIN_WRITE = "uncertain_write"
+
+
+class StopReason(_Word):
+    """Which rule ended a logical request."""
+
+    DONE = "done"
+    NOT_TRANSIENT = "not_transient"
+    NOT_REPLAY_SAFE = "not_replay_safe"
+    BODY_NOT_REPLAYABLE = "body_not_replayable"
+    MAX_ATTEMPTS = "max_attempts"
+    RETRY_AFTER = "retry_after"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    DISABLED = "disabled"
+    CANCELLED = "cancelled"
+
+
+class Evidence(_Word):
+    """What one attempt proves about whether the server ran the request."""
+
+    EXECUTED = "executed"
+    """The server confirmed it."""
+    REFUSED = "refused"
+    """The server, or a layer in front of it, says that it did not run it."""
+    NOT_SENT = "not_sent"
+    """The request never went out whole, so nothing can have run it."""
+    AMBIGUOUS = "ambiguous"
+    """Nobody knows."""
+
+
+UNEXECUTED = frozenset({Evidence.REFUSED, Evidence.NOT_SENT})
+"""The evidence that proves that an attempt changed nothing."""
+
+
+class DelaySource(_Word):
+    """Which rule chose a wait."""
+
+    BACKOFF = "backoff"
+    RETRY_AFTER = "retry-after"
+    DELAY_HINT = "delay-hint"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `RetryPolicy.classify` says of one attempt.
+
+    `transient`: whether sending the same again may succeed. `evidence`: what the attempt proves
+    about whether the server ran the request; None leaves that to the library's own table. `reason`:
+    words for the report and the log.
+
+    A verdict decides what is *useful*; whether it is *safe* is still for the evidence to say: a
+    write that isn't replay-safe and may have run is not sent again, whatever `transient` says.
+    """
+
+    transient: bool
+    evidence: Evidence | None = None
+    reason: str = "the policy's classify said so"

@@ -1,0 +1,100 @@
+"""What happened to one logical request, as a small value that can be kept, pickled and
+explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import _explain
+from ._outcome import DelaySource, Evidence, Outcome, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One call of the wrapped transport, and what was decided after it. Durations are seconds."""
+
+    number: int
+    """1 for the first; 2 and later are retries."""
+    status: int | None
+    """The status of the answer, also when its body was then lost on the way; None without one."""
+    error_type: str | None
+    """The class name of the error that ended the attempt, or None."""
+    error_text: str | None
+    """The text of that error, without anything secret, or None."""
+    evidence: Evidence
+    elapsed: float
+    retry_after: float | None = None
+    """The wait that the server asked for, before any clamping."""
+    anomaly: str | None = None
+    """Why the server's wish could not be followed, when it was not a valid one."""
+    delay: float | None = None
+    """The wait before the next attempt; None when there was none."""
+    delay_source: DelaySource | None = None
+    reason: str = ""
+    """Why the request was sent again, or was not."""
+
+
+class _Unfolded:
+    # A request that succeeds at once leaves only the means to fill in its report; the fields are
+    # made when somebody looks at one. Most reports are never looked at, and building them would
+    # cost more than all the rest of the happy path.
+    __slots__ = ("_unfold",)
+    _unfold: Callable[[], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryReport(_Unfolded):
+    """How a logical request ended, and how it came to that. Durations are seconds.
+
+    Nothing secret is in here: no header values, no userinfo, query string or fragment.
+    """
+
+    outcome: Outcome
+    stop_reason: StopReason
+    executed: bool | None
+    """Whether the server ran the request: True it confirmed it, False it provably did not, None
+    nobody knows."""
+    attempts: tuple[Attempt, ...]
+    elapsed: float
+    """From the start of the first attempt until the end, waits included."""
+    slept: float
+    """How much of that was spent waiting between attempts."""
+    replay_safe: bool
+    """Whether sending the same request again can't run it twice."""
+    idempotency_key_present: bool
+    method: str
+    url: str
+    """Scheme, host, port and path; nothing else of the URL."""
+    max_attempts: int
+    deadline: float | None
+    """The total time that was allowed, or None."""
+    is_write: bool
+    """Whether the request can change something on the server."""
+
+    def explain(self) -> str:
+        """Return what happened, what is known and what to do about it, in plain words."""
+        return _explain.explain(self)
+
+    def summary(self) -> str:
+        """Return the same in one line, for a log."""
+        return _explain.summary(self)
+
+    @classmethod
+    def folded(cls, unfold: Callable[[], tuple[Any, ...]]) -> RetryReport:
+        """Make a report whose fields `unfold` returns, in order, when one is first looked at."""
+        report = cls.__new__(cls)
+        _set_unfold(report, unfold)
+        return report
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for what isn't there: a field that isn't filled in yet, or nothing of ours.
+        if name not in type(self).__dataclass_fields__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        RetryReport.__init__(self, *self._unfold())
+        return getattr(self, name)
+
+
+_set_unfold = _Unfolded.__dict__["_unfold"].__set__
