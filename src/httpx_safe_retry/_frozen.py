@@ -1,0 +1,84 @@
+"""The request as it was before attempt 1: what every attempt is made from.
+
+A wrapped transport may do what it likes to the request that it is given (add headers, rewrite the
+URL, empty the extensions): no later attempt shows it, and the caller's own request is never changed
+by us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._budget import Origin
+from ._httpx_private import header_lines
+
+if TYPE_CHECKING:
+    import httpx
+
+_TIMEOUTS = ("connect", "read", "write", "pool")
+
+
+class FrozenRequest:
+    """Method, URL, headers and extensions of one logical request; its body is `_body.py`'s to
+    keep.
+    """
+
+    __slots__ = ("_fields", "extensions", "headers", "method", "request", "url")
+
+    def __init__(self, request: httpx.Request) -> None:
+        self.request = request
+        """The caller's own."""
+        self.method = request.method
+        self.url = request.url
+        self.headers = header_lines(request.headers)
+        """Each line as (name as sent, name in lower case, value)."""
+        self.extensions: dict[str, Any] = dict(request.extensions)
+        self._fields = dict(vars(request))
+
+    @property
+    def origin(self) -> Origin:
+        """What the retry budget is kept for."""
+        url = self.url
+        return url.scheme, url.host, url.port
+
+    def has_header(self, names: frozenset[bytes]) -> bool:
+        """Whether a header of one of these names (in lower case) has a value that isn't blank."""
+        return any(name in names and value.strip() for _, name, value in self.headers)
+
+    def copy(
+        self,
+        *,
+        first: bool,
+        stream: httpx.SyncByteStream | httpx.AsyncByteStream | None,
+        headers: Mapping[str, str],
+        extensions: Mapping[str, Any],
+    ) -> httpx.Request:
+        """Return a request of its own for one attempt.
+
+        `headers` and `extensions` replace those of the same name; `stream`, if given, the body.
+        """
+        # Like copy.copy, which a Request makes lossy: its state for pickling leaves out stream and
+        # extensions. The constructor would parse and encode everything anew, at ten times the cost.
+        kind = type(self.request)
+        request = kind.__new__(kind)
+        request.__dict__.update(self._fields)
+        if stream is not None:
+            request.stream = stream
+        if headers or not first:
+            # The first attempt may share the caller's headers, as it does without us.
+            lines = [(name, value) for name, _, value in self.headers]
+            request.headers = type(request.headers)(lines)
+            request.headers.update(headers)
+        request.extensions = {**self.extensions, **extensions}
+        return request
+
+    def timeouts(self, remaining: float | None) -> dict[str, float | None]:
+        """Return the caller's own timeouts, none of them longer than `remaining` seconds."""
+        given: Mapping[str, float | None] = self.extensions.get("timeout") or {}
+        cut = {**dict.fromkeys(_TIMEOUTS), **given}
+        if remaining is None:
+            return cut
+        return {
+            name: remaining if own is None else min(own, remaining) for name, own in cut.items()
+        }
