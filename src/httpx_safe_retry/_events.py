@@ -1,0 +1,123 @@
+"""Events for listeners, and the log lines that an operator reads.
+
+Everything that leaves this library in words or values goes through here or through the report, and
+neither holds a secret: of a URL they show scheme, host, port and path, of a header nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from . import _explain
+from ._outcome import DelaySource, Outcome, StopReason
+from ._report import Attempt, RetryReport
+
+logger = logging.getLogger("httpx_safe_retry")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryEvent:
+    """What all events share. `request_id` tells logical requests of one process apart."""
+
+    request_id: int
+    method: str
+    url: str
+    """Scheme, host, port and path."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted(RetryEvent):
+    """An attempt is about to be sent."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFinished(RetryEvent):
+    """An attempt ended, and what follows is decided."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class RetryScheduled(RetryEvent):
+    """The request will be sent again after `delay` seconds."""
+
+    attempt: Attempt
+    max_attempts: int
+    delay: float
+    source: DelaySource
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRefused(RetryEvent):
+    """A transient failure is not retried; `stop_reason` says which rule forbids it."""
+
+    attempt: Attempt
+    stop_reason: StopReason
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished(RetryEvent):
+    """A logical request ended."""
+
+    report: RetryReport
+
+
+Listener = Callable[[RetryEvent], object]
+
+
+class Observers:
+    """Tells the log and the listeners. Only a listener, or DEBUG, makes it `curious` about
+    successes.
+    """
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        self._listeners = tuple(listeners)
+        for listener in self._listeners:
+            if not callable(listener):
+                raise TypeError(f"listeners must hold callables, not {listener!r}")
+
+    @property
+    def curious(self) -> bool:
+        """Whether somebody wants to know of what went well, too."""
+        return bool(self._listeners) or logger.isEnabledFor(logging.DEBUG)
+
+    def tell(self, event: RetryEvent) -> None:
+        """Log the event and hand it to every listener. A listener that raises harms nothing."""
+        _log(event)
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("listener %r failed on %s", listener, type(event).__name__)
+
+
+def _log(event: RetryEvent) -> None:
+    where = f"{event.method} {event.url}"
+    match event:
+        case RetryScheduled(attempt=attempt):
+            logger.info(
+                "%s: %s; attempt %d of %d in %s (%s)",
+                where,
+                attempt.reason,
+                attempt.number + 1,
+                event.max_attempts,
+                _explain.seconds(event.delay),
+                event.source,
+            )
+        case RequestFinished(report=report) if report.outcome is Outcome.UNCERTAIN_WRITE:
+            logger.warning("%s", report.summary())
+        case RequestFinished(report=report):
+            logger.debug("%s", report.summary())
+        case AttemptStarted(number=number):
+            logger.debug("%s: attempt %d", where, number)
+        case AttemptFinished(attempt=attempt):
+            logger.debug("%s: attempt %d: %s", where, attempt.number, attempt.reason)
+        case RetryRefused(reason=reason):
+            logger.debug("%s: not sent again: %s", where, reason)
+        case _:  # an event that a user's own code made up
+            logger.debug("%s: %s", where, type(event).__name__)

@@ -1,0 +1,145 @@
+"""What is on record of one logical request: its attempts, and the report and the events made of
+them.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from . import _events
+from ._classify import Finding
+from ._decide import Decision, Facts, Retry, Wish, executed, replay_safe
+from ._facts import facts_of
+from ._frozen import FrozenRequest
+from ._outcome import Evidence, Outcome, StopReason
+from ._policy import Terms
+from ._redact import shown_text, shown_url
+from ._report import Attempt, RetryReport
+
+_ids = itertools.count(1)
+
+
+class Record:
+    """Keeps the attempts of one logical request and tells the observers of them."""
+
+    def __init__(
+        self,
+        observers: _events.Observers,
+        frozen: FrozenRequest,
+        terms: Terms,
+        facts: Facts,
+        allowed: float | None,
+    ) -> None:
+        self._observers = observers
+        self._frozen = frozen
+        self._terms = terms
+        self.facts = facts
+        self._allowed = allowed
+        self._id = next(_ids)
+        self._url = shown_url(frozen.url)
+        self._method = frozen.method
+        self.attempts: list[Attempt] = []
+        self.findings: list[Finding] = []
+        self.slept = 0.0
+
+    def attempt_starts(self, number: int) -> None:
+        """Tell that an attempt is about to be sent."""
+        if self._observers.curious:
+            self._observers.tell(_events.AttemptStarted(self._id, self._method, self._url, number))
+
+    def attempt_ended(
+        self,
+        *,
+        status: int | None,
+        error: BaseException | None,
+        elapsed: float,
+        wish: Wish | None = None,
+        decision: Decision | None = None,
+    ) -> None:
+        """Put the attempt of the last finding on record.
+
+        Without a `decision` there was nothing to decide: the error was the caller's to see.
+        """
+        finding = self.findings[-1]
+        retry = decision if isinstance(decision, Retry) else None
+        attempt = Attempt(
+            number=len(self.attempts) + 1,
+            status=status,
+            error_type=None if error is None else type(error).__name__,
+            error_text=None if error is None else self._shown(str(error)),
+            evidence=finding.evidence,
+            elapsed=elapsed,
+            retry_after=None if wish is None else wish.seconds,
+            anomaly=None if wish is None else wish.anomaly,
+            delay=None if retry is None else retry.delay,
+            delay_source=None if retry is None else retry.source,
+            reason=finding.reason if decision is None else decision.reason,
+        )
+        self.attempts.append(attempt)
+        tell, head = self._observers.tell, (self._id, self._method, self._url)
+        if self._observers.curious:
+            tell(_events.AttemptFinished(*head, attempt))
+        if retry is not None:
+            tell(
+                _events.RetryScheduled(*head, attempt, self._terms.limit, retry.delay, retry.source)
+            )
+
+    def request_ended(
+        self, outcome: Outcome, stop_reason: StopReason, elapsed: float
+    ) -> RetryReport:
+        """Return the report, after telling the observers of it."""
+        report = RetryReport(
+            outcome=outcome,
+            stop_reason=stop_reason,
+            executed=executed(self.facts, self.findings),
+            attempts=tuple(self.attempts),
+            elapsed=elapsed,
+            slept=self.slept,
+            replay_safe=replay_safe(self.facts, self.findings),
+            idempotency_key_present=self.facts.keyed,
+            method=self._method,
+            url=self._url,
+            max_attempts=self._terms.limit,
+            deadline=self._allowed,
+            is_write=self.facts.is_write,
+        )
+        tell, head = self._observers.tell, (self._id, self._method, self._url)
+        if self.findings and self.findings[-1].transient and outcome is not Outcome.SUCCESS:
+            last = self.attempts[-1]
+            tell(_events.RetryRefused(*head, last, stop_reason, last.reason))
+        tell(_events.RequestFinished(*head, report))
+        return report
+
+    def _shown(self, text: str) -> str:
+        headers = [(name, value) for name, _, value in self._frozen.headers]
+        return shown_text(text, self._frozen.url, headers)
+
+
+def unfold_success(
+    frozen: FrozenRequest,
+    terms: Terms,
+    new_key: str | None,
+    status: int,
+    elapsed: float,
+    allowed: float | None,
+) -> tuple[object, ...]:
+    """Return the fields of the report of a request that succeeded at once, in order."""
+    facts = facts_of(frozen, terms.policy, new_key)
+    attempt = Attempt(
+        1, status, None, None, Evidence.EXECUTED, elapsed, reason=f"answered {status}"
+    )
+    return (
+        Outcome.SUCCESS,
+        StopReason.DONE,
+        True,
+        (attempt,),
+        elapsed,
+        0.0,
+        facts.idempotent or facts.keyed,
+        facts.keyed,
+        frozen.method,
+        shown_url(frozen.url),
+        terms.limit,
+        allowed,
+        facts.is_write,
+    )
