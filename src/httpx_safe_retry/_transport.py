@@ -1,0 +1,385 @@
+"""`RetryTransport`: the two drivers that carry out what the engine asks for.
+
+`handle_request` and `handle_async_request` are twins: a test holds them equal after a handful of
+renames. What only one of them needs stands in functions of its own.
+"""
+
+from __future__ import annotations
+
+import random as _random
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, cast
+
+import anyio
+import httpx
+
+from . import _deadline
+from ._body import freeze
+from ._budget import Budget, RetryBudget
+from ._clock import Clock, Random, SystemClock
+from ._engine import LogicalRequest, Setting, Wait
+from ._events import Listener, Observers
+from ._frozen import FrozenRequest
+from ._httpx_private import connect_retries
+from ._policy import DEFAULT_POLICY, RetryPolicy, Terms, terms_for
+from ._rest import aclose, adiscard, aread_rest, close, discard, is_short, read_rest
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_around: ContextVar[LogicalRequest | None] = ContextVar("httpx_safe_retry_around", default=None)
+"""The logical request whose attempt this thread or task is in, so that layers don't multiply."""
+
+_NO_OVERRIDE = object()
+
+
+class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """An httpx transport that sends a request again where that is useful, safe, in time and
+    affordable.
+
+    It wraps any other transport: the sync methods need a sync one, the async methods an async one.
+
+        client = httpx.Client(transport=RetryTransport())
+
+    transport: what to wrap. Left out: httpx's own, built when the first request needs it.
+    policy: a `RetryPolicy`, or a callable from the request to one.
+    budget: what limits retries per origin; may be shared. Left out: a `RetryBudget` of its own.
+        None: no limit.
+    listeners: callables that take a `RetryEvent`.
+    clock, random: for tests; see `Clock`. `random` returns a float in [0, 1).
+
+    A response carries a `RetryReport` in `extensions["retry"]` (see `get_report`). A transport
+    error is raised as a `RetryError` that is also of the class that httpx would have raised.
+    Anything else (cancellation, an error out of the request's own body) passes through as it is.
+
+    `extensions={"retry": ...}` of a request overrides the policy for it: a `RetryPolicy`, a mapping
+    of its fields (also `cancel`: a `threading.Event` that ends a wait), or None for no retries.
+
+    Raises `TypeError` for arguments of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
+        *,
+        policy: RetryPolicy | Callable[[httpx.Request], RetryPolicy] = DEFAULT_POLICY,
+        budget: Budget | Literal["own"] | None = "own",
+        listeners: Iterable[Listener] = (),
+        clock: Clock | None = None,
+        random: Random = _random.random,
+    ) -> None:
+        if not (isinstance(policy, RetryPolicy) or callable(policy)):
+            raise TypeError(f"policy must be a RetryPolicy or a callable, not {policy!r}")
+        self._policy = policy
+        self._terms = Terms(policy) if isinstance(policy, RetryPolicy) else None
+        self._clock = SystemClock() if clock is None else clock
+        self._setting = Setting(
+            random=random,
+            budget=RetryBudget() if budget == "own" else budget,
+            observers=Observers(listeners),
+        )
+        self._given = transport
+        # By capability: a transport that only looks like one of httpx's is as good.
+        self._sync = cast(
+            "httpx.BaseTransport | None",
+            transport if hasattr(transport, "handle_request") else None,
+        )
+        self._async = cast(
+            "httpx.AsyncBaseTransport | None",
+            transport if hasattr(transport, "handle_async_request") else None,
+        )
+        if transport is not None and self._sync is None and self._async is None:
+            raise TypeError(f"transport must be an httpx transport, not {transport!r}")
+        if connect_retries(transport) > 0:
+            warnings.warn(
+                "the wrapped transport was made with retries=...: each attempt of this one "
+                "multiplies them, and they know no deadline. Leave them at 0",
+                stacklevel=2,
+            )
+        self._building = threading.Lock()
+        self._closing = threading.Event()
+
+    # One logical request, in a thread -------------------------------------------------------------
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, again if need be. See the class for what is returned and raised."""
+        wrapped = self._sync_transport()
+        call = self._begin(request)
+        now = self._clock.monotonic
+        exchange = self._exchange
+        try:
+            outgoing = call.start(asynchronous=False)
+            wait: Wait | None
+            while True:
+                try:
+                    response = exchange(wrapped, call, outgoing)
+                except BaseException as error:
+                    wait = self._failed(call, error)
+                else:
+                    if call.succeeded(response, now()):
+                        return response
+                    wait = self._answered(call, response)
+                    if wait is None:
+                        return response
+                self._pause(call, wait)
+                outgoing = call.again(now())
+        except BaseException as error:
+            call.broke_off(error, now())
+            raise
+        finally:
+            call.release()
+            if call.body is not None:
+                call.body.close()
+
+    def _exchange(
+        self, wrapped: httpx.BaseTransport, call: LogicalRequest, outgoing: httpx.Request
+    ) -> httpx.Response:
+        call.under_way = True
+        token = _around.set(call)
+        try:
+            call.answer = response = wrapped.handle_request(outgoing)
+        finally:
+            call.under_way = False
+            _around.reset(token)
+        if is_short(outgoing, response, call.prefetch):
+            call.read = read_rest(response)
+        return response
+
+    def _answered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
+        left = _deadline.of_thread()
+        try:
+            step = call.answered(response, self._clock.monotonic(), self._clock.time(), left)
+        except BaseException:
+            close(response)
+            raise
+        if isinstance(step, Wait):
+            discard(response, call.sent_timeouts, call.timeouts is not None, self._clock.monotonic)
+            return step
+        if step.error is None:
+            return None
+        close(response)
+        raise step.error
+
+    def _failed(self, call: LogicalRequest, error: BaseException) -> Wait:
+        if call.answer is not None:
+            close(call.answer)
+        left = _deadline.of_thread()
+        step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
+        if isinstance(step, Wait):
+            return step
+        if step.error is None:
+            raise error
+        raise step.error from error
+
+    def _pause(self, call: LogicalRequest, wait: Wait) -> None:
+        began = self._clock.monotonic()
+        self._clock.sleep(wait.delay, call.wake)
+        ended = self._clock.monotonic()
+        call.waited(ended - began)
+        call.check(ended)
+
+    # One logical request, in a task ---------------------------------------------------------------
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, again if need be. See the class for what is returned and raised."""
+        wrapped = self._async_transport()
+        call = self._begin(request)
+        now = self._clock.monotonic
+        exchange = self._aexchange if call.allowed is None else self._abounded_exchange
+        try:
+            outgoing = call.start(asynchronous=True)
+            wait: Wait | None
+            while True:
+                try:
+                    response = await exchange(wrapped, call, outgoing)
+                except BaseException as error:
+                    wait = await self._afailed(call, error)
+                else:
+                    if call.succeeded(response, now()):
+                        return response
+                    wait = await self._aanswered(call, response)
+                    if wait is None:
+                        return response
+                await self._apause(call, wait)
+                outgoing = call.again(now())
+        except BaseException as error:
+            call.broke_off(error, now())
+            raise
+        finally:
+            call.release()
+            if call.body is not None:
+                with anyio.CancelScope(shield=True):
+                    await call.body.aclose()
+
+    async def _aexchange(
+        self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, outgoing: httpx.Request
+    ) -> httpx.Response:
+        call.under_way = True
+        token = _around.set(call)
+        try:
+            call.answer = response = await wrapped.handle_async_request(outgoing)
+        finally:
+            call.under_way = False
+            _around.reset(token)
+        if is_short(outgoing, response, call.prefetch):
+            call.read = await aread_rest(response)
+        return response
+
+    async def _abounded_exchange(
+        self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, outgoing: httpx.Request
+    ) -> httpx.Response:
+        # Timeouts hold for one operation on the socket each; only a task can be ended as a whole.
+        with anyio.move_on_after(call.remaining):
+            return await self._aexchange(wrapped, call, outgoing)
+        raise httpx.ReadTimeout("the deadline ended the attempt")
+
+    async def _aanswered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
+        left = _deadline.of_task()
+        try:
+            step = call.answered(response, self._clock.monotonic(), self._clock.time(), left)
+        except BaseException:
+            await aclose(response)
+            raise
+        if isinstance(step, Wait):
+            await adiscard(response)
+            return step
+        if step.error is None:
+            return None
+        await aclose(response)
+        raise step.error
+
+    async def _afailed(self, call: LogicalRequest, error: BaseException) -> Wait:
+        if call.answer is not None:
+            await aclose(call.answer)
+        left = _deadline.of_task()
+        step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
+        if isinstance(step, Wait):
+            return step
+        if step.error is None:
+            raise error
+        raise step.error from error
+
+    async def _apause(self, call: LogicalRequest, wait: Wait) -> None:
+        began = self._clock.monotonic()
+        await self._clock.asleep(wait.delay)
+        ended = self._clock.monotonic()
+        call.waited(ended - began)
+        call.check(ended)
+
+    # What both share ------------------------------------------------------------------------------
+
+    def _begin(self, request: httpx.Request) -> LogicalRequest:
+        terms = self._terms_of(request)
+        around = _around.get()
+        if around is not None and around.under_way:
+            # Layers multiply: three that send three times each send 27 requests. The outermost
+            # decides.
+            terms = replace(terms, passive=True)
+        policy = terms.policy
+        allowed = policy.deadline if terms.enabled else None
+        block = _deadline.current()
+        if block is not None:
+            left = _deadline.remaining_of(block)
+            allowed = left if allowed is None else min(allowed, left)
+        frozen = FrozenRequest(request)
+        body = None
+        if type(request.stream) is not httpx.ByteStream:
+            limit = policy.replay_limit if terms.limit > 1 else 0
+            body = freeze(request, memory=policy.replay_memory, limit=limit)
+        now = self._clock.monotonic()
+        return LogicalRequest(self._setting, terms, frozen, body, now, allowed, self._closing)
+
+    def _terms_of(self, request: httpx.Request) -> Terms:
+        terms = self._terms
+        if terms is None:
+            assert callable(self._policy)
+            policy = self._policy(request)
+            if not isinstance(policy, RetryPolicy):
+                raise TypeError(f"policy must return a RetryPolicy, not {policy!r}")
+            terms = Terms(policy)
+        override = request.extensions.get("retry", _NO_OVERRIDE)
+        return terms if override is _NO_OVERRIDE else terms_for(terms.policy, override)
+
+    # The wrapped transport ------------------------------------------------------------------------
+
+    def _sync_transport(self) -> httpx.BaseTransport:
+        if self._sync is None:
+            if self._given is not None:
+                raise _wrong_kind(self._given, "an async", "httpx.Client", "httpx.HTTPTransport")
+            with self._building:
+                if self._sync is None:
+                    self._sync = httpx.HTTPTransport()
+        return self._sync
+
+    def _async_transport(self) -> httpx.AsyncBaseTransport:
+        if self._async is None:
+            if self._given is not None:
+                raise _wrong_kind(
+                    self._given, "a sync", "httpx.AsyncClient", "httpx.AsyncHTTPTransport"
+                )
+            with self._building:
+                if self._async is None:
+                    self._async = httpx.AsyncHTTPTransport()
+        return self._async
+
+    def _wake_waits(self) -> None:
+        # Requests that begin from now on get a new event: like httpx's own transports, a closed one
+        # can be used again.
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+
+    def __enter__(self) -> Self:
+        if self._sync is not None:
+            self._sync.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._wake_waits()
+        if self._sync is not None:
+            self._sync.__exit__(exc_type, exc_value, traceback)
+
+    def close(self) -> None:
+        """End the waits of other threads, whose requests then fail as cancelled; close what is
+        wrapped.
+        """
+        self._wake_waits()
+        if self._sync is not None:
+            self._sync.close()
+
+    async def __aenter__(self) -> Self:
+        if self._async is not None:
+            await self._async.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._wake_waits()
+        if self._async is not None:
+            await self._async.__aexit__(exc_type, exc_value, traceback)
+
+    async def aclose(self) -> None:
+        """Close what is wrapped. A wait of another task goes on, but no attempt follows it."""
+        self._wake_waits()
+        if self._async is not None:
+            await self._async.aclose()
+
+
+def _wrong_kind(transport: object, kind: str, client: str, wanted: str) -> TypeError:
+    return TypeError(
+        f"this RetryTransport wraps {kind} transport ({type(transport).__name__}), but "
+        f"{client} was given it: wrap {wanted} or another of its kind instead"
+    )
