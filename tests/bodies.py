@@ -138,8 +138,21 @@ class Kind:
     sent: bytes = DATA
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
-    def request(self) -> httpx.Request:
-        return httpx.Request("PUT", "http://test/", headers=self.headers, **self.arguments())
+    def request(
+        self,
+        url: str = "http://test/",
+        *,
+        method: str = "PUT",
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Request:
+        arguments = self.arguments()
+        request = httpx.Request(method, url, headers=self.headers | (headers or {}), **arguments)
+        if "stream" in arguments:
+            # With a stream of the caller's own, httpx leaves these to the caller too.
+            request.headers["Host"] = request.url.netloc.decode()
+            if "Content-Length" not in request.headers:
+                request.headers["Transfer-Encoding"] = "chunked"
+        return request
 
 
 def _multipart(name: str, make: Callable[[], Any]) -> Kind:

@@ -852,6 +852,31 @@ def test_an_iterator_that_no_earlier_request_has_touched_is_sent() -> None:
     assert send(hop(stream)) == DATA
 
 
+# --- a layer inside another --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SYNC_KINDS, ids=name_of)
+def test_an_inner_layer_leaves_the_body_to_the_outer_one(kind: Kind) -> None:
+    outer = freeze(kind.request(), memory=5, limit=1 << 20)
+    inner = freeze(request(stream=outer.stream()), memory=0, limit=0)
+    send(inner, 1)
+    assert send(inner) == kind.sent
+    inner.close()
+    assert inner.obstacle() is None
+    assert send(outer) == kind.sent
+    outer.close()
+
+
+def test_an_inner_layer_knows_of_the_callers_error_and_of_the_limit() -> None:
+    error = ValueError("no")
+    outer = frozen(Broken(error))
+    inner = freeze(request(stream=outer.stream()), memory=0, limit=0)
+    with pytest.raises(ValueError, match="no"):
+        send(inner)
+    assert inner.failure is error
+    assert inner.obstacle() == "its iterator failed (ValueError)"
+
+
 # --- release -----------------------------------------------------------------------------------
 
 

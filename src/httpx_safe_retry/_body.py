@@ -102,6 +102,10 @@ def freeze(request: httpx.Request, *, memory: int, limit: int) -> Body:
 
 
 def _freeze_stream(request: httpx.Request, stream: Stream, memory: int, limit: int) -> Body:
+    if isinstance(stream, (_SyncStream, _AsyncStream)):
+        return _Inner(stream, stream.body)
+    if isinstance(stream, _Chunks):
+        return _Fixed(stream)
     if is_multipart(stream):
         files = files_behind(stream)
         prints = None if files is None else _fingerprints(files)
@@ -126,11 +130,14 @@ class _Fixed:
 
     __slots__ = ("_stream",)
 
-    failure: Exception | None = None
     content_length: int | None = None
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+
+    @property
+    def failure(self) -> Exception | None:
+        return None
 
     def stream(self) -> Stream:
         return self._stream
@@ -155,7 +162,7 @@ class _Chunks(httpx.SyncByteStream):
         return iter(self._chunks)
 
 
-class _Replayable(Protocol):
+class _Replayable(Body, Protocol):
     def chunks(self) -> Iterator[bytes]: ...
 
     def achunks(self) -> AsyncIterator[bytes]: ...
@@ -164,18 +171,18 @@ class _Replayable(Protocol):
 # What goes on the request. Closing it, as a transport may, must not let go of the recording.
 class _SyncStream(httpx.SyncByteStream):
     def __init__(self, body: _Replayable) -> None:
-        self._body = body
+        self.body = body
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._body.chunks()
+        return self.body.chunks()
 
 
 class _AsyncStream(httpx.AsyncByteStream):
     def __init__(self, body: _Replayable) -> None:
-        self._body = body
+        self.body = body
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._body.achunks()
+        return self.body.achunks()
 
 
 class _DualStream(_SyncStream, _AsyncStream):
@@ -187,6 +194,23 @@ def _wrapped(body: _Replayable, source: Stream) -> Stream:
     if not isinstance(source, httpx.AsyncByteStream):
         return _SyncStream(body)
     return (_DualStream if isinstance(source, httpx.SyncByteStream) else _AsyncStream)(body)
+
+
+class _Inner(_Fixed):
+    """The body of a layer inside another: the outer one keeps it, and records it once."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, stream: Stream, outer: Body) -> None:
+        super().__init__(stream)
+        self._outer = outer
+
+    @property
+    def failure(self) -> Exception | None:
+        return self._outer.failure
+
+    def obstacle(self) -> str | None:
+        return self._outer.obstacle()
 
 
 # --- files -------------------------------------------------------------------------------------
