@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 import trustme
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from httpx_safe_retry.testing import (
     Fault,
-    How,
+    FaultKind,
     LoopbackServer,
     Reply,
     ScriptedTransport,
@@ -400,6 +401,8 @@ def test_responses_are_followed_until_they_are_closed() -> None:
     with pytest.raises(AssertionError, match="<response 2: 503, unread, closed 0 times>"):
         script.assert_done()
     second.close()
+    assert script.unclosed == []
+    assert [response.status for response in script.unread] == [503]
     script.assert_done()
 
 
@@ -419,6 +422,8 @@ def test_a_response_body_can_be_read_once() -> None:
     stream = script.handle_request(httpx.Request("GET", URL)).stream
     assert isinstance(stream, httpx.SyncByteStream)
     assert list(stream) == [b"12345"]
+    assert script.unread == []
+    assert script.unclosed == [stream]
     with pytest.raises(httpx.StreamConsumed):
         list(stream)
     closed = script.handle_request(httpx.Request("GET", URL))
@@ -452,6 +457,17 @@ async def test_an_async_response_can_die_in_the_middle_of_its_body() -> None:
                 with pytest.raises(httpx.ReadError, match="mine"):
                     await anext(chunks)
     assert [(sent.read, sent.closes) for sent in script.responses] == [(False, 1)] * 2
+
+
+@pytest.mark.anyio
+async def test_reading_an_async_response_can_be_cancelled() -> None:
+    script = ScriptedTransport(Reply(body=b"12345"))
+    response = await script.handle_async_request(httpx.Request("GET", URL))
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await response.aread()
+    assert scope.cancelled_caught
+    assert [sent.read for sent in script.responses] == [False]
 
 
 class OwnStream(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -603,6 +619,7 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
         with httpx.Client() as other:
             other.get(server.url)
         assert server.connections == 2
+    assert server.connections == 2
     assert [request.connection for request in server.requests] == [1, 1, 1, 2]
 
 
@@ -759,7 +776,7 @@ FAULTS = [
 )
 @pytest.mark.parametrize(("by", "error"), FAULTS)
 def test_each_fault_is_to_the_client_what_it_is_in_the_world(
-    by: How, error: type[httpx.TransportError], cut: dict[str, int]
+    by: FaultKind, error: type[httpx.TransportError], cut: dict[str, int]
 ) -> None:
     with (
         LoopbackServer(Fault(by=by, **cut)) as server,
@@ -803,7 +820,7 @@ def test_a_fin_reaches_a_client_that_is_still_sending() -> None:
 
 
 @pytest.mark.parametrize("by", ["reset", "", None])
-def test_an_unknown_kind_of_fault_is_refused(by: How) -> None:
+def test_an_unknown_kind_of_fault_is_refused(by: FaultKind) -> None:
     with pytest.raises(ValueError, match="by must be one of"):
         Fault(by=by)
 
@@ -913,6 +930,8 @@ def test_the_server_ends_with_its_context_whatever_its_clients_do() -> None:
             client.get(server.url)
             host, port = server.url.removeprefix("http://").split(":")
             half_sent = socket.create_connection((host, int(port)), timeout=10)
+            half_sent.sendall(REQUEST)
+            assert half_sent.recv(65536) == RESPONSE
             half_sent.sendall(REQUEST[:-1])
         # What the server had not read yet turns its FIN into a RST.
         with half_sent, suppress(ConnectionResetError):
@@ -954,7 +973,7 @@ def client_context(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.mark.parametrize(("by", "error"), FAULTS)
 def test_faults_strike_below_tls(
-    by: How,
+    by: FaultKind,
     error: type[httpx.TransportError],
     server_context: ssl.SSLContext,
     client_context: ssl.SSLContext,
@@ -983,12 +1002,13 @@ def test_a_client_that_distrusts_the_certificate_makes_no_request(
     assert len(server.requests) == 1
 
 
-def test_a_tls_server_ends_with_its_context_in_the_middle_of_a_handshake(
-    server_context: ssl.SSLContext,
+def test_a_client_that_never_ends_its_handshake_holds_up_nobody(
+    server_context: ssl.SSLContext, client_context: ssl.SSLContext
 ) -> None:
     with LoopbackServer(ssl_context=server_context) as server:
         host, port = server.url.removeprefix("https://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as sock:
             sock.sendall(b"\x16\x03\x01")
-            while not server.connections:
-                time.sleep(0.001)
+            with httpx.Client(verify=client_context) as client:
+                assert client.get(server.url).text == "ok"
+            assert server.connections == 2

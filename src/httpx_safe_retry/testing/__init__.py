@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from ._clock import VirtualClock
 from ._server import LoopbackServer
-from ._service import Fault, How, Operation, ServerRequest, ServerResponse, ServerStep
+from ._service import Fault, FaultKind, Operation, ServerRequest, ServerResponse, ServerStep
 from ._transport import Reply, ScriptedTransport, ScriptItem, SentRequest, SentResponse
 
 __all__ = [
     "Fault",
-    "How",
+    "FaultKind",
     "LoopbackServer",
     "Operation",
     "Reply",

@@ -67,16 +67,23 @@ class LoopbackServer:
 
     def __enter__(self) -> LoopbackServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        if self._ssl_context is not None:
+            self.url = self.url.replace("http", "https")
+            # The handshake is left to a connection's first read, which holds up nobody else.
+            self._listener = self._ssl_context.wrap_socket(
+                self._listener, server_side=True, do_handshake_on_connect=False
+            )
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
         self._acceptor.start()
-        scheme = "http" if self._ssl_context is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._stopped.set()
-        # Closing a listener does not wake the thread that waits in accept(); a connection does.
-        socket.create_connection(self._listener.getsockname()).close()
+        # Closing a listener does not wake a thread that waits in accept(). A connection does, and
+        # fails if none waits any more.
+        with suppress(OSError):
+            socket.create_connection(self._listener.getsockname()).close()
         self._acceptor.join()
         for connection in self._connections:
             connection.stop()
@@ -98,17 +105,20 @@ class LoopbackServer:
 
     def _accept(self) -> None:
         with self._listener:
-            while True:
-                sock, _ = self._listener.accept()
-                if self._stopped.is_set():
-                    sock.close()
-                    return
-                number = len(self._connections) + 1
-                connection = _Connection(
-                    sock, number, self._service, self._ssl_context, self._stopped
-                )
-                self._connections.append(connection)
-                connection.start()
+            while not self._stopped.is_set():
+                # Over TLS, this fails when the client has gone again.
+                with suppress(OSError):
+                    sock, _ = self._listener.accept()
+                    if self._stopped.is_set():
+                        sock.close()
+                    else:
+                        self._connect(sock)
+
+    def _connect(self, sock: socket.socket) -> None:
+        number = len(self._connections) + 1
+        connection = _Connection(sock, number, self._service, self._stopped)
+        self._connections.append(connection)
+        connection.start()
 
 
 class _FaultError(Exception):
@@ -123,13 +133,11 @@ class _Connection:
         sock: socket.socket,
         number: int,
         service: Service,
-        ssl_context: ssl.SSLContext | None,
         stopped: threading.Event,
     ) -> None:
         self._sock = sock
         self._number = number
         self._service = service
-        self._ssl_context = ssl_context
         self._stopped = stopped
         self._protocol = h11.Connection(h11.SERVER)
         self._fault = _NO_FAULT
@@ -148,18 +156,12 @@ class _Connection:
 
     def _serve(self) -> None:
         # A client may go away at any time, distrust the certificate, or speak no HTTP.
-        with suppress(OSError, h11.RemoteProtocolError):
-            if self._ssl_context is not None:
-                # The handshake is part of the first read.
-                self._sock = self._ssl_context.wrap_socket(
-                    self._sock, server_side=True, do_handshake_on_connect=False
-                )
-            with self._sock:
-                try:
-                    while not self._stopped.is_set() and self._exchange():
-                        pass
-                except _FaultError:
-                    self._break()
+        with suppress(OSError, h11.RemoteProtocolError), self._sock:
+            try:
+                while self._exchange():
+                    pass
+            except _FaultError:
+                self._break()
 
     def _exchange(self) -> bool:
         """Serve one request; False when it was the connection's last."""
@@ -188,8 +190,6 @@ class _Connection:
             request.body += event.data
         if response is None:
             response = self._service.answer(request, scripted)
-        if self._allowed <= 0:
-            raise _FaultError
         self._sock.sendall(self._render(request, response)[: self._fault.response_bytes])
         if self._fault is not _NO_FAULT:
             raise _FaultError

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, get_args
 
 import httpx
 
-How: TypeAlias = Literal["fin", "rst", "silence"]
+FaultKind: TypeAlias = Literal["fin", "rst", "silence"]
 CommitPoint: TypeAlias = Literal["on_headers", "on_request"]
 Handler: TypeAlias = "Callable[[ServerRequest], ServerResponse]"
 ServerStep: TypeAlias = "Fault | ServerResponse | int | None"
@@ -26,20 +26,21 @@ ServerStep: TypeAlias = "Fault | ServerResponse | int | None"
 class Fault:
     """How one request's connection breaks. As it stands: the request is executed, its answer lost.
 
-    request_bytes: break when so many bytes of the request, head included, have been read.
-    response_bytes: break when so many bytes of the response, head included, have been written, if
-    the request was not cut before; at the latest after its last byte.
+    request_bytes: how many bytes of the request are read before it does, head included. A request
+    that ends before is executed, and the break comes in its response.
+    response_bytes: how many bytes of the response are written before it does, head included, all of
+    them at most.
     by: "fin" closes in an orderly way, "rst" resets the connection, "silence" neither reads nor
     writes any more and keeps the connection open.
     """
 
     request_bytes: int = sys.maxsize
     response_bytes: int = 0
-    by: How = "fin"
+    by: FaultKind = "fin"
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(How):
-            raise ValueError(f"by must be one of {get_args(How)}, not {self.by!r}")
+        if self.by not in get_args(FaultKind):
+            raise ValueError(f"by must be one of {get_args(FaultKind)}, not {self.by!r}")
 
 
 @dataclass(slots=True)
