@@ -749,31 +749,9 @@ _CLONE_NEWNET = 0x40000000
 def without_network(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function where even 127.0.0.1 is unreachable: in a new network, with nothing up.
 
-    Linux keeps a network for each thread. Root may give one to a new thread; anyone else needs a
-    new user namespace too, which only a process of one thread may enter. So there the function,
-    its arguments and its result have to survive pickle.
+    That is a new process: threads of this one, which trio for one keeps for look-ups, would still
+    reach its network. So the function, its arguments and its result have to survive pickle.
     """
-    results: list[R] = []
-    problems: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            _leave_network(_CLONE_NEWNET)
-            results.append(function(*args, **kwargs))
-        except BaseException as problem:
-            problems.append(problem)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join()
-    if results:
-        return results[0]
-    if not isinstance(problems[0], NamespacesRefusedError):
-        raise problems[0]
-    return _in_child(function, *args, **kwargs)
-
-
-def _in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     child = spawn.Process(
@@ -787,19 +765,23 @@ def _in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     child.close()
     if problem is not None:
         raise problem
-    return result  # type: ignore[no-any-return]  # what the function returned, pickled
+    returned: R = result
+    return returned
 
 
 def _child(pipe: Pipe, function: Callable[[], object]) -> None:
     try:
-        _leave_network(_CLONE_NEWUSER | _CLONE_NEWNET)
+        _leave_network()
         pipe.send((function(), None))
     except BaseException as problem:
         pipe.send((None, problem))
 
 
-def _leave_network(flags: int) -> None:
+def _leave_network() -> None:
     # os.unshare is there from Python 3.12 on.
     unshare = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
-    if unshare is None or unshare(flags) != 0:
+    if unshare is None:
+        raise NamespacesRefusedError("only Linux has them")
+    # Root may make a network at once; anyone else may in a user namespace of their own.
+    if unshare(_CLONE_NEWNET) != 0 and unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         raise NamespacesRefusedError(os.strerror(ctypes.get_errno()))

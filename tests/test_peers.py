@@ -322,28 +322,42 @@ def test_a_connection_that_nobody_answers(flavour: Flavour) -> None:
     core(exchange.error)
 
 
-def errors_without_network(flavour: Flavour, url: str) -> tuple[str, list[str], set[int]]:
-    """What a request comes to, in values that survive pickle."""
-    exchange = post_one(flavour, url)
-    numbers = {one.errno for one in reasons(exchange.error) if isinstance(one, OSError)}
-    return type(exchange.error).__name__, exchange.steps, {one for one in numbers if one}
+UNREACHABLE = {
+    "http://127.0.0.1:9/": errno.ENETUNREACH,
+    "http://name.invalid:9/": socket.EAI_AGAIN,
+}
+Report: TypeAlias = tuple[str, list[str], set[int]]
 
 
-@pytest.mark.parametrize(
-    ("url", "number"),
-    [
-        ("http://127.0.0.1:9/", errno.ENETUNREACH),
-        ("http://name.invalid:9/", socket.EAI_AGAIN),
-    ],
-)
-def test_no_network(flavour: Flavour, url: str, number: int) -> None:
+def report_all() -> dict[tuple[Flavour, str], Report]:
+    """What each request comes to, in values that survive pickle."""
+    reports: dict[tuple[Flavour, str], Report] = {}
+    flavours: tuple[Flavour, ...] = ("sync", "asyncio", "trio")
+    for flavour in flavours:
+        for url in UNREACHABLE:
+            exchange = post_one(flavour, url)
+            errors = [one for one in reasons(exchange.error) if isinstance(one, OSError)]
+            numbers = {one.errno for one in errors if one.errno is not None}
+            reports[flavour, url] = (type(exchange.error).__name__, exchange.steps, numbers)
+    return reports
+
+
+@pytest.fixture(scope="module")
+def reports_without_network() -> dict[tuple[Flavour, str], Report]:
     try:
-        name, steps, numbers = without_network(errors_without_network, flavour, url)
+        return without_network(report_all)
     except NamespacesRefusedError as refusal:
         pytest.skip(f"needs a network of its own, which this machine refuses: {refusal}")
+
+
+@pytest.mark.parametrize("url", list(UNREACHABLE))
+def test_no_network(
+    flavour: Flavour, url: str, reports_without_network: dict[tuple[Flavour, str], Report]
+) -> None:
+    name, steps, numbers = reports_without_network[flavour, url]
     assert name == "ConnectError"
     assert steps == ["connection.connect_tcp.started", "connection.connect_tcp.failed"]
-    assert numbers == {number}
+    assert numbers == {UNREACHABLE[url]}
 
 
 # ---------------------------------------------------------------------------------------------
