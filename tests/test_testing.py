@@ -1,8 +1,9 @@
-"""The test tools themselves, on plain httpx clients: nothing of the retry layer is involved."""
+"""The test tools themselves, on plain httpx clients: only their examples meet the retry layer."""
 
 from __future__ import annotations
 
 import gzip
+import inspect
 import math
 import socket
 import ssl
@@ -19,6 +20,8 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
+import httpx_safe_retry
+import httpx_safe_retry.testing
 from httpx_safe_retry.testing import (
     Fault,
     FaultKind,
@@ -41,6 +44,14 @@ def five_chunks() -> Iterator[bytes]:
 async def five_async_chunks() -> AsyncGenerator[bytes, None]:
     for chunk in five_chunks():
         yield chunk
+
+
+@pytest.mark.parametrize("tool", [VirtualClock, ScriptedTransport, LoopbackServer])
+def test_the_example_of_each_tool_does_what_it_says(tool: type) -> None:
+    assert tool.__doc__ is not None
+    example = inspect.cleandoc(tool.__doc__).split("```")[1].removeprefix("python\n")
+    assert "assert" in example
+    exec(example, {"httpx": httpx, **vars(httpx_safe_retry), **vars(httpx_safe_retry.testing)})
 
 
 # --- the virtual clock

@@ -17,9 +17,11 @@ from typing import Literal, TypeAlias, get_args
 import httpx
 
 FaultKind: TypeAlias = Literal["fin", "rst", "silence"]
+"""How a connection breaks, as `Fault` tells."""
 CommitPoint: TypeAlias = Literal["on_headers", "on_request"]
 Handler: TypeAlias = "Callable[[ServerRequest], ServerResponse]"
 ServerStep: TypeAlias = "Fault | ServerResponse | int | None"
+"""What a `LoopbackServer` can be told to do with one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

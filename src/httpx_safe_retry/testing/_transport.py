@@ -33,6 +33,7 @@ Failure: TypeAlias = "BaseException | type[BaseException]"
 Pieces: TypeAlias = "Iterable[bytes | Failure] | AsyncIterable[bytes | Failure]"
 Answer: TypeAlias = "int | httpx.Response | Failure | Reply"
 ScriptItem: TypeAlias = "Answer | Callable[[httpx.Request], Answer | Awaitable[Answer]]"
+"""What a `ScriptedTransport` can be told to do with one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
