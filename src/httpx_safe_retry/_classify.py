@@ -175,24 +175,28 @@ def classify_error(
 
 
 def causes(error: BaseException, limit: int = 100) -> Iterator[BaseException]:
-    """Yield an error and what led to it, members of groups included, each once.
+    """Yield an error and what it was made from, members of groups included, each once.
+
+    Only what was named as its cause. The context of an exception is whatever was being handled
+    anywhere up the stack: with a fallback inside an `except` block, the failure of another request.
+    httpcore cuts its causes off (`raise exc from None`), but each of its errors was made with the
+    original one as its argument.
 
     A chain may be cyclic, and as long as somebody's retry loop: the walk ends after `limit`.
     """
-    queue: list[BaseException | None] = [error]
+    queue = [error]
     seen: set[int] = set()
     while queue and len(seen) < limit:
         current = queue.pop(0)
-        if current is None or id(current) in seen:
+        if id(current) in seen:
             continue
         seen.add(id(current))
         yield current
-        queue.append(current.__cause__)
-        if not current.__suppress_context__:
-            queue.append(current.__context__)
         members = getattr(current, "exceptions", ())
-        if isinstance(members, tuple):
-            queue.extend(member for member in members if isinstance(member, BaseException))
+        if not isinstance(members, tuple):
+            members = ()
+        made_from = (current.__cause__, *current.args[:1], *members)
+        queue.extend(found for found in made_from if isinstance(found, BaseException))
 
 
 def known_name(cls: type[BaseException]) -> str | None:

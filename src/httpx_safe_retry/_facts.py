@@ -31,6 +31,8 @@ def needs_evidence(frozen: FrozenRequest, terms: Terms) -> bool:
         not _idempotent(frozen, terms.policy)
         and terms.limit > 1
         and not frozen.has_header(terms.policy.key_names)
+        # In the trace it can't be told from the one that asks a proxy for a tunnel.
+        and frozen.method != "CONNECT"
     )
 
 

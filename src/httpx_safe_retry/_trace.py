@@ -1,14 +1,33 @@
 """How far our own request got, as httpcore's `trace` extension tells it.
 
 httpcore swallows write errors in HTTP/1.1 (the server may have answered early), and a reset after
-the whole request looks like one before it. Only the trace tells the two apart: until
-`send_request_headers` is complete, no server can have run the request.
+the whole request looks like one before it. Only the trace tells the two apart: until a head is out
+whole, no server can have run the request.
+
+"Never sent" is a promise, so it is made only where no interleaving can break it. In doubt, a head
+counts as sent:
+
+| how the head ended | never sent? |
+|---|---|
+| it was not begun: still connecting, TLS, a proxy's CONNECT, HTTP/2's preface | yes |
+| h11 or h2 refused to make it | yes: they raise before they hand anything on |
+| HTTP/1.1: a write error of the operating system | yes: it did not take the rest |
+| HTTP/1.1: a timeout | no: the event loop may hold the rest and still send it |
+| HTTP/1.1: anything else (cancelled, a signal handler raised) | no: it may have come after |
+| HTTP/2: any other failure | no: whoever writes next sends what others have queued |
+| complete, but above the last stream id of a GOAWAY | yes (RFC 9113 section 6.8) |
+| complete | no |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
+
+from ._classify import causes
+
+_HTTPCORE = frozenset({"connection", "http11", "http2", "proxy", "socks"})
+"""What the names of its events begin with."""
 
 
 class SendProgress:
@@ -21,7 +40,10 @@ class SendProgress:
         self._asynchronous = asynchronous
         self._seen = False
         self._ours = False
-        self._sent = False
+        # A count, because what is wrapped may send more than once within one attempt: httpcore
+        # after a GOAWAY, some other layer for reasons of its own. What one sending proves says
+        # nothing of another.
+        self._sent = 0
         self.stream_id: int | None = None
         """The HTTP/2 stream that carries the request, once there is one."""
 
@@ -33,7 +55,7 @@ class SendProgress:
     def never_sent(self) -> bool:
         """Whether the head of our request provably never went out whole.
 
-        A transport that emits no events at all proves nothing.
+        A transport that emits no events, or none that we know, proves nothing.
         """
         return self._seen and not self._sent
 
@@ -53,34 +75,57 @@ class SendProgress:
         return _nothing() if self._caller is None else self._caller(name, info)
 
     def _note(self, name: str, info: Mapping[str, Any]) -> None:
-        self._seen = True
         protocol, _, event = name.partition(".")
+        if protocol not in _HTTPCORE:
+            return
+        self._seen = True
         if event == "send_request_headers.started":
-            # A CONNECT asks the proxy for a tunnel; it isn't our request. A second start of our own
-            # means that httpcore found the first one unprocessed (GOAWAY with a lower stream id)
-            # and begins anew, so what the first one proved no longer counts.
+            # A CONNECT asks the proxy for a tunnel; it isn't our request.
             self._ours = info["request"].method != b"CONNECT"
-            self._sent = False
             self.stream_id = info.get("stream_id")
         elif event == "send_request_headers.complete":
-            self._sent = self._ours
+            self._sent += self._ours
         elif event == "send_request_headers.failed":
-            self._sent = self._ours and self._may_have_left(protocol, info["exception"])
+            self._sent += self._ours and _may_have_left(protocol, info["exception"])
+        elif event == "receive_response_headers.failed" and _was_not_processed(info["exception"]):
+            self._sent -= 1
 
-    def _may_have_left(self, protocol: str, error: BaseException) -> bool:
-        if _is_protocol_error(error):
-            return False  # nothing was even handed to the socket
-        # On an HTTP/2 connection whichever task holds the write lock sends what others have queued:
-        # the error may be about their frames, after ours went out.
-        if protocol == "http2":
-            return True
-        # A failed write leaves the head incomplete, but an event loop takes the bytes over before
-        # it waits for room: after a timeout or a cancellation they may still go out.
-        return self._asynchronous and type(error).__name__ != "WriteError"
+
+def _may_have_left(protocol: str, error: BaseException) -> bool:
+    if protocol != "http11":
+        return not (_is_protocol_error(error) and _out_of(error, "send_headers"))
+    if _is_protocol_error(error):
+        return False
+    if type(error).__name__ != "WriteError":
+        return True
+    # A signal handler may raise an OSError of its own, even behind the last byte (the example
+    # in Python's signal documentation does), and httpcore calls that a write error, too. One of
+    # the operating system has a number.
+    *_, first = causes(error)
+    return first is error or (isinstance(first, OSError) and first.errno is None)
 
 
 def _is_protocol_error(error: BaseException) -> bool:
     return any(cls.__name__.endswith("ProtocolError") for cls in type(error).__mro__)
+
+
+def _out_of(error: BaseException, function: str) -> bool:
+    # h2 queues a head as the last act of its `send_headers`. httpcore then widens the stream's
+    # window, and with threads that can fail too: when the head has gone out with another thread's
+    # data, and its answer is already there. The class of the error is the same, and httpcore shows
+    # nothing but the error.
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == function:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _was_not_processed(error: BaseException) -> bool:
+    # What httpcore's pool is told of a stream above the last one of a GOAWAY: it sends the request
+    # again on another connection.
+    return type(error).__name__ == "ConnectionNotAvailable"
 
 
 async def _nothing() -> None:

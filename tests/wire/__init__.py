@@ -1,0 +1,1 @@
+"""RetryTransport on real sockets, against peers that misbehave."""
