@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-import anyio.abc
 import anyio.from_thread
 import httpx
 import pytest
@@ -76,7 +74,9 @@ class Wire:
     """A client over a `RetryTransport` over httpx's own transport."""
 
     def __init__(
-        self, client: httpx.Client | httpx.AsyncClient, portal: anyio.abc.BlockingPortal | None
+        self,
+        client: httpx.Client | httpx.AsyncClient,
+        portal: anyio.from_thread.BlockingPortal | None,
     ) -> None:
         self._client = client
         self._portal = portal

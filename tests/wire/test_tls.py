@@ -13,9 +13,7 @@ from .driving import everywhere, wire
 
 @everywhere
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize(
-    "trouble", ["self-signed", "unknown authority", "expired", "another name"]
-)
+@pytest.mark.parametrize("trouble", ["self-signed", "unknown authority", "expired", "another name"])
 def test_a_certificate_that_is_not_trusted_is_final_and_a_connect_error_to_httpx(
     backend: str | None, method: str, trouble: Trouble
 ) -> None:
