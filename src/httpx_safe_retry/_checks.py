@@ -44,6 +44,12 @@ def check_boolean(name: str, value: object) -> None:
         raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
+def check_instance(name: str, value: object, kind: type[Any]) -> None:
+    """Refuse anything but a `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r}")
+
+
 def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Refuse anything but one of `allowed`."""
     if value not in allowed:

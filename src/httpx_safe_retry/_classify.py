@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
 from ._outcome import Evidence, Verdict
 from ._policy import RetryPolicy
+from ._report import RetryReport
 
 FAMILIES = frozenset({"httpx", "httpx2"})
 """The modules whose error classes the table below names."""
@@ -23,24 +24,34 @@ FAMILIES = frozenset({"httpx", "httpx2"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one attempt proves. `speaks_for_key`: it is the server's word on the key itself."""
+    """What one attempt proves."""
 
     evidence: Evidence
     transient: bool
     reason: str
     speaks_for_key: bool = False
+    """Whether it is the server's word on the key itself, and so on every attempt that carried it.
+    """
+    answered: bool = False
+    """Whether there is an answer to hand out. A success that got lost on the way is none."""
 
     @property
     def success(self) -> bool:
         """Whether the request is done."""
-        return self.evidence is Evidence.EXECUTED and not self.transient
+        return self.answered and self.evidence is Evidence.EXECUTED and not self.transient
 
     def amended(self, verdict: Verdict | None) -> Finding:
         """Return the finding with what the policy's own `classify` said about it."""
         if verdict is None:
             return self
-        evidence = self.evidence if verdict.evidence is None else verdict.evidence
-        return Finding(evidence, verdict.transient, verdict.reason, self.speaks_for_key)
+        return Finding(
+            self.evidence if verdict.evidence is None else verdict.evidence,
+            verdict.transient,
+            verdict.reason or self.reason,
+            # Where the policy knows better what the status means, the status speaks for nothing.
+            self.speaks_for_key and verdict.evidence in (None, Evidence.REFUSED),
+            self.answered,
+        )
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -69,28 +80,33 @@ def classify_answer(
     `replayed`: it is marked `Idempotent-Replayed: true`. `after_ambiguous`: an earlier attempt of
     the same logical request may have run.
     """
+    evidence, transient = _row(policy, status, valid_retry_after)
     words = f"answered {_name(status)}"
-    transient = status in policy.statuses or status in policy.refusal_statuses
-    if 100 <= status < 400:
-        # Listing a success as transient ("202: not ready yet") doesn't undo that the server ran it.
-        return Finding(Evidence.EXECUTED, transient, words)
-    if replayed and keyed:
-        refused = status < 500 or status in policy.refusal_statuses or status in _REFUSING_5XX
-        evidence = Evidence.REFUSED if refused else Evidence.AMBIGUOUS
+    if keyed and replayed:
+        # Asking again gives it again, so that it is never transient.
         words = f"{words}, the recorded result of this key"
-        return Finding(evidence, False, words, speaks_for_key=status < 500)
-    if status == 409 and keyed and after_ambiguous:
-        return Finding(Evidence.AMBIGUOUS, True, f"{words}: an earlier attempt is still running")
-    if status in policy.refusal_statuses or status in _REFUSING_5XX:
-        return Finding(Evidence.REFUSED, transient, words)
-    if status == 413 and valid_retry_after:
-        # RFC 9110 section 15.5.14: with a Retry-After the condition is temporary.
-        return Finding(Evidence.REFUSED, True, words, speaks_for_key=True)
+        return Finding(evidence, False, words, 400 <= status < 500, answered=True)
+    if keyed and status == HTTPStatus.CONFLICT and after_ambiguous:
+        words = f"{words}: an earlier attempt is still running"
+        return Finding(Evidence.AMBIGUOUS, True, words, answered=True)
+    speaks = status in _JUDGE_THE_REQUEST and status not in policy.refusal_statuses
+    return Finding(evidence, transient, words, speaks, answered=True)
+
+
+def _row(policy: RetryPolicy, status: int, valid_retry_after: bool) -> tuple[Evidence, bool]:
+    if status in policy.refusal_statuses:
+        return Evidence.REFUSED, True
+    transient = status in policy.statuses
+    # Every other 1xx is an interim answer (RFC 9110 section 15.2), which says nothing yet.
+    if status == HTTPStatus.SWITCHING_PROTOCOLS or 200 <= status < 400:
+        # Listing a success as transient ("202: not ready yet") doesn't undo that the server ran it.
+        return Evidence.EXECUTED, transient
+    if status in _REFUSING_5XX:
+        return Evidence.REFUSED, transient
     if 400 <= status < 500 and status != HTTPStatus.REQUEST_TIMEOUT:
-        return Finding(
-            Evidence.REFUSED, transient, words, speaks_for_key=status in _JUDGE_THE_REQUEST
-        )
-    return Finding(Evidence.AMBIGUOUS, transient, words)
+        # RFC 9110 section 15.5.14: with a Retry-After a 413 is temporary.
+        return Evidence.REFUSED, transient or (status == 413 and valid_retry_after)
+    return Evidence.AMBIGUOUS, transient
 
 
 def _name(status: int) -> str:
@@ -146,12 +162,28 @@ def classify_error(
     name = known_name(type(error))
     if name is None:
         return None
-    evidence, transient = _ERRORS[name]
     if answer is not None:
         # The status has been said, whatever became of the body. Only bodies framed by their length
         # are read, so that an error in one is a lost connection, whoever words it.
         reason = f"{answer.reason}, then {name} in its body"
-        return Finding(answer.evidence, transient, reason, answer.speaks_for_key)
+        return Finding(answer.evidence, _ERRORS[name][1], reason, answer.speaks_for_key)
+    finding = _without_answer(policy, error, name, never_sent, stream_id)
+    hidden = _hidden(error)
+    return finding if hidden is None else replace(finding, evidence=hidden)
+
+
+def _hidden(error: BaseException) -> Evidence | None:
+    # A layer inside that sent it more than once: its last error is silent on the attempts before.
+    report = getattr(error, "report", None)
+    if not isinstance(report, RetryReport) or len(report.attempts) < 2 or report.executed is False:
+        return None
+    return Evidence.EXECUTED if report.executed else Evidence.AMBIGUOUS
+
+
+def _without_answer(
+    policy: RetryPolicy, error: BaseException, name: str, never_sent: bool, stream_id: int | None
+) -> Finding:
+    evidence, transient = _ERRORS[name]
     chain = list(causes(error))
     refusal = _refused_by_http2(chain, stream_id)
     if refusal is not None:
@@ -159,7 +191,7 @@ def classify_error(
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain):
         return Finding(_N, False, f"{name}: the server's certificate is not trusted")
     if never_sent:
-        evidence = _N
+        evidence, transient = _N, transient or name == "TransportError"
     if any(_rejects_our_certificate(cause) for cause in chain):
         return Finding(evidence, False, f"{name}: the server does not trust our certificate")
     if name == "ConnectError" and _offline(chain):
@@ -224,30 +256,43 @@ def _int(event: Any, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+_DISTRUST = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
+
+
 def _rejects_our_certificate(error: BaseException) -> bool:
-    # OpenSSL names the alert that the peer sent (RFC 8446 section 6.2) in `reason`.
+    # OpenSSL names the alert that the peer sent (RFC 8446 section 6.2) in `reason`. It proves
+    # nothing of the request: a server may end a connection in use over a certificate that expired.
     reason = str(getattr(error, "reason", "")) if isinstance(error, ssl.SSLError) else ""
-    return "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
+    return "ALERT" in reason and any(word in reason for word in _DISTRUST)
 
 
-_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.ENETDOWN})
+_UNREACHABLE = (errno.ENETUNREACH, errno.ENETDOWN)
 
 
 def _offline(chain: list[BaseException]) -> bool:
     # With several addresses each has an error of its own: one that was refused means that there is
     # a network.
     numbers = [cause.errno for cause in chain if isinstance(cause, OSError) and cause.errno]
-    return bool(numbers) and _UNREACHABLE.issuperset(numbers)
+    return bool(numbers) and all(number in _UNREACHABLE for number in numbers)
+
+
+# The other replies (RFC 1928 section 6) are as a 403 or a 501.
+_SOCKS_MAY_CONNECT = (
+    "General SOCKS server failure",
+    "Network unreachable",
+    "Host unreachable",
+    "Connection refused",
+    "TTL expired",
+)
 
 
 def _tunnel_may_open(error: BaseException) -> bool:
     # httpcore gives the proxy's answer only as text: "503 Service Unavailable" of an HTTP proxy, or
-    # a SOCKS proxy's reply to the connect.
-    text = str(error)
-    status = text[:3]
-    if status.isdecimal():
+    # "Proxy Server could not connect: Host unreachable." of a SOCKS proxy.
+    status, _, words = str(error).partition(" ")
+    if status.isdecimal() and len(status) == 3:
         return status.startswith("5") and int(status) not in _REFUSING_5XX
-    return text.startswith("Proxy Server could not connect")
+    return words.rstrip(".").endswith(_SOCKS_MAY_CONNECT)
 
 
 def _from(chain: list[BaseException], package: str, name: str) -> bool:

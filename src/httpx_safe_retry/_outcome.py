@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from ._checks import check_boolean, check_instance
+
 
 class _Word(str, Enum):
     # A member formats as its value on every Python (3.11 changed what str.format makes of a
@@ -79,12 +81,21 @@ class Verdict:
 
     `transient`: whether sending the same again may succeed. `evidence`: what the attempt proves
     about whether the server ran the request; None leaves that to the library's own table. `reason`:
-    words for the report and the log.
+    words for the report and the log; "" leaves the usual ones.
 
     A verdict decides what is *useful*; whether it is *safe* is still for the evidence to say: a
     write that isn't replay-safe and may have run is not sent again, whatever `transient` says.
+
+    Raises `TypeError` for a field of the wrong kind.
     """
 
     transient: bool
     evidence: Evidence | None = None
-    reason: str = "the policy's classify said so"
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_boolean("transient", self.transient)
+        if self.evidence is not None:
+            # The plain string compares equal to the member, but is not it.
+            check_instance("evidence", self.evidence, Evidence)
+        check_instance("reason", self.reason, str)
