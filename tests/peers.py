@@ -271,9 +271,10 @@ class Peer:
 
     @staticmethod
     def _interrupt(connection: socket.socket) -> None:
-        # What the other side has closed already can't be shut down again.
+        # What the other side has closed already can't be shut down again. SSLSocket's own shutdown
+        # would take its state away from the thread that is using it.
         with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def end(connection: socket.socket, *, hard: bool) -> None:

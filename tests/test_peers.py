@@ -175,6 +175,12 @@ def reason(error: BaseException, kind: type[ErrorT]) -> ErrorT | None:
     return next((one for one in reasons(error) if isinstance(one, kind)), None)
 
 
+def was_reset(error: BaseException) -> bool:
+    """Whether an RST is among the reasons. Older releases of anyio tell no more than the second."""
+    known = (ConnectionResetError, anyio.BrokenResourceError)
+    return any(isinstance(one, known) for one in reasons(error))
+
+
 def core(error: BaseException) -> BaseException:
     """The httpcore error that httpx mapped."""
     cause = error.__cause__
@@ -442,9 +448,7 @@ def test_a_connection_that_is_reset_before_the_response(flavour: Flavour) -> Non
     with Http1Server([Drop("request", hard=True, executed=True)]) as server:
         exchange = post_one(flavour, server.url)
     assert type(exchange.error) is httpx.ReadError
-    reset = reason(exchange.error, ConnectionResetError)
-    assert reset is not None
-    assert reset.errno == errno.ECONNRESET
+    assert was_reset(exchange.error)
     assert len(server.executed) == 1
 
 
@@ -645,7 +649,7 @@ def test_an_http2_connection_that_is_reset(flavour: Flavour) -> None:
         exchange = post_one(flavour, server.url, **PRIOR_KNOWLEDGE)
     # Unlike HTTP/1.1: the write that acknowledges the server's settings may meet it first.
     assert isinstance(exchange.error, (httpx.ReadError, httpx.WriteError))
-    assert reason(exchange.error, OSError) is not None
+    assert was_reset(exchange.error)
 
 
 # ---------------------------------------------------------------------------------------------
