@@ -4,7 +4,7 @@ from ._backoff import Backoff
 from ._budget import Budget, RetryBudget
 from ._client import wrap_client
 from ._clock import Clock
-from ._deadline import deadline
+from ._deadline import deadline, incoming_deadline
 from ._errors import (
     DeadlineExceededError,
     PermanentFailureError,
@@ -54,6 +54,7 @@ __all__ = [
     "Verdict",
     "deadline",
     "get_report",
+    "incoming_deadline",
     "raise_for_outcome",
     "wrap_client",
 ]

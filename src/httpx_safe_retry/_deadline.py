@@ -31,7 +31,29 @@ def deadline(seconds: float, *, clock: Clock | None = None) -> Iterator[None]:
     Raises `TypeError` or `ValueError` for anything but a finite number above 0.
     """
     check_seconds("deadline", seconds, above_zero=True)
-    clock = _System if clock is None else clock
+    with _block(seconds, _System if clock is None else clock):
+        yield
+
+
+@contextmanager
+def incoming_deadline(value: str | None, *, clock: Clock | None = None) -> Iterator[None]:
+    """Pass on the deadline that came with a request: the server's side of `deadline_header`.
+
+    `value`: the header as it came, milliseconds in decimal digits. Missing (None) or malformed, it
+    sets no deadline: a client must not be able to break the server with it. With "0" time is up,
+    and every request inside fails at once. Otherwise the block is like `deadline`. `clock` is for
+    tests.
+    """
+    # 15 digits are 30,000 years: more can only be an attempt at something.
+    if value is None or not (value.isascii() and value.isdigit() and len(value) <= 15):
+        yield
+        return
+    with _block(int(value) / 1000, _System if clock is None else clock):
+        yield
+
+
+@contextmanager
+def _block(seconds: float, clock: Clock) -> Iterator[None]:
     outer = _ends.get()
     end = clock.monotonic() + seconds
     if outer is not None:
