@@ -30,6 +30,7 @@ CORE = {
     "_budget",
     "_checks",
     "_classify",
+    "_course",
     "_decide",
     "_engine",
     "_errors",
@@ -38,6 +39,7 @@ CORE = {
     "_frozen",
     "_outcome",
     "_policy",
+    "_proof",
     "_record",
     "_redact",
     "_report",
@@ -61,8 +63,9 @@ SHELL = {
 # Where the core reaches into the shell when it runs, and what for.
 DOORS = {
     ("_decide", "_clock"): "the type of a source of chance",
-    ("_engine", "_clock"): "the same, and an event made of two",
-    ("_engine", "_events"): "the events' types and their audience",
+    ("_course", "_clock"): "the same",
+    ("_course", "_events"): "the audience's type",
+    ("_engine", "_clock"): "an event made of two",
     ("_record", "_events"): "the events' types",
     ("_frozen", "_httpx_private"): "header lines as httpx holds them",
 }
@@ -227,7 +230,6 @@ NAMES = {
     "_async": "_sync",
     "AsyncBaseTransport": "BaseTransport",
     "of_task": "of_thread",
-    "aread_rest": "read_rest",
     "asleep": "sleep",
     **{theirs: ours for ours, theirs in TWINS.items()},
 }
@@ -240,8 +242,12 @@ DIFFERENCES = {
     # Cancellation goes on when the body is closed.
     "with anyio.CancelScope(shield=True):\n    call.body.close()": "call.body.close()",
     # A thread can't give up a read: it shortens the timeout. A task is ended.
-    "adiscard(response)": (
-        "discard(response, call.sent_timeouts, call.timeouts is not None, self._clock.monotonic)"
+    "aread_rest(response)": (
+        "read_rest(response, call.timeouts, call.ends, self._clock.monotonic)"
+    ),
+    "adiscard(call.method, response)": (
+        "discard(call.method, response, call.sent_timeouts, call.timeouts is not None, "
+        "self._clock.monotonic)"
     ),
     # A thread is woken by an event, a task is cancelled.
     "sleep(wait.delay)": "sleep(wait.delay, call.wake)",

@@ -4,12 +4,15 @@ The drivers in `_transport.py` send, read, discard and wait; when, whether and w
 here. No clock is read and no randomness drawn: both come in, as numbers or as the callables of
 `Setting`.
 
-    start() -> the request to send ---------------------------------+
-       succeeded(response, now)? -> hand it out                     |
-       answered(response, ...), failed(error, ...) -> Wait | Done <-+
-                                                     |              |
-       (discard, wait)  halted(now)? -> raise it <---+              |
-       again(now) -> the request to send ---------------------------+
+    start() -> the request to send -------------------------------+
+       succeeded(response, now)? -> hand it out                   |
+       answered(response, ...), failed(error, ...) -> Step <------+
+          Wait: discard, wait, waited(seconds)                    |
+                again(now) -> the request to send ----------------+
+          Raise: discard, raise its error
+          None: hand out what the attempt gave, response or error, as it is
+
+`broke_off(error, now)` is told of whatever else ends the request on this way.
 """
 
 from __future__ import annotations
@@ -18,18 +21,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from . import _events
-from ._answer import asks_for_a_wait, checked_verdict, replayed, view, wish_of
-from ._budget import Budget
-from ._classify import Finding, classify_answer, classify_error
-from ._clock import EitherEvent, Random
-from ._decide import Decision, Retry, Situation, Wish, decide, fail, outcome_of
+from ._answer import checked_verdict, view, wish_of
+from ._clock import EitherEvent
+from ._course import Course, Setting
+from ._decide import Retry, Wish, outcome_of
 from ._errors import RetryError, error_for
-from ._facts import facts_of, needs_evidence, usable_key
+from ._facts import needs_evidence, usable_key
 from ._frozen import FrozenRequest
-from ._outcome import Evidence, Outcome, StopReason
+from ._outcome import Outcome, StopReason
 from ._policy import Terms
-from ._record import Record, unfold_success
+from ._proof import left_open, proved_by_error
+from ._record import unfold_success
 from ._report import RetryReport
 from ._trace import SendProgress
 
@@ -42,15 +44,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What a transport lends to each of its requests."""
-
-    random: Random
-    budget: Budget | None
-    observers: _events.Observers
-
-
-@dataclass(frozen=True, slots=True)
 class Wait:
     """Discard what the attempt left, wait for so many seconds, and go on."""
 
@@ -58,39 +51,35 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """The logical request has ended.
+class Raise:
+    """Discard what the attempt left, and raise this."""
 
-    `error` is to be raised; None hands out what the attempt gave, response or error, as it is.
-    """
-
-    error: RetryError | None = None
+    error: RetryError
 
 
-AS_IT_IS = Done()
+Step = Wait | Raise | None
 
 
 class LogicalRequest:
     """What is known of one logical request, and what to do next about it."""
 
     # Defaults of the class, so that a request that succeeds at once sets next to nothing.
-    under_way = False
-    """Whether an attempt is at this moment in the wrapped transport."""
     answer: httpx.Response | None = None
     """What the last attempt was answered, if it was."""
     read: bytes | None = None
     """The body of that answer, if it was read within the attempt."""
-    cause: Exception | None = None
-    """The transport error that ended the last attempt, if one did."""
     remaining: float | None = None
     """The seconds that the attempt under way may take, or None for no limit."""
     timeouts: dict[str, float | None] | None = None
     """The timeouts of the attempt under way, where they are its own to change."""
+    task_ends = float("inf")
+    """When the task's own cancel scopes end it: what `RetryPolicy.deadline_header` tells of them.
+    """
+    _sent = False
+    _cause: Exception | None = None  # the error that ended the last attempt, if one did
     _new_key: str | None = None
     _progress: SendProgress | None = None
-    _kept: Record | None = None
-    _previous_delay: float | None = None
-    _ended = False
+    _begun: Course | None = None
 
     def __init__(
         self,
@@ -107,9 +96,14 @@ class LogicalRequest:
         self._policy = terms.policy
         self._frozen = frozen
         self.body = body
-        self._started = self._attempt_started = now
+        self._started = now
         self.allowed = allowed
         self._closing = closing
+
+    @property
+    def method(self) -> str:
+        """The method of every attempt."""
+        return self._frozen.method
 
     @property
     def prefetch(self) -> int:
@@ -117,17 +111,34 @@ class LogicalRequest:
         return self._policy.prefetch if self._terms.active else 0
 
     @property
+    def ends(self) -> float | None:
+        """When the deadline ends it, on the clock that `now` is read from; None: never."""
+        return None if self.allowed is None else self._started + self.allowed
+
+    @property
     def sent_timeouts(self) -> dict[str, float | None]:
         """The timeouts that the attempt under way was given."""
-        return (
-            self._frozen.extensions.get("timeout", {}) if self.timeouts is None else self.timeouts
-        )
+        return self._frozen.timeouts(None) if self.timeouts is None else self.timeouts
 
     @property
     def wake(self) -> threading.Event:
         """What ends a wait early: the transport is closed, or the caller's own event is set."""
         cancel = self._terms.cancel
         return self._closing if cancel is None else EitherEvent(cancel, self._closing)
+
+    @property
+    def _course(self) -> Course:
+        if self._begun is None:
+            self._begun = Course(
+                self._setting,
+                self._terms,
+                self._frozen,
+                self._new_key,
+                number=1 if self._sent else 0,
+                began=self._started,
+                allowed=self.allowed,
+            )
+        return self._begun
 
     # What is sent ---------------------------------------------------------------------------------
 
@@ -139,7 +150,7 @@ class LogicalRequest:
         """
         terms, policy, frozen = self._terms, self._policy, self._frozen
         if self.allowed is not None or terms.cancel is not None:
-            self.check(self._started)
+            self._check(self._started)
         if policy.idempotency_key is not None and frozen.method in ("POST", "PATCH"):
             if not frozen.has_header(policy.key_names):
                 self._new_key = usable_key(policy.idempotency_key())
@@ -149,20 +160,30 @@ class LogicalRequest:
         if self._setting.budget is not None and not terms.passive:
             self._setting.budget.deposit(frozen.origin)
         if self._setting.observers.curious:
-            self._record.attempt_starts(1)
+            self._course.attempt_starts(self._started)
+        self._sent = True
         return self._outgoing(1, self._started)
 
     def again(self, now: float) -> httpx.Request:
-        """Return the request to send next, `now` that the wait is over."""
-        self._attempt_started = now
+        """Return the request to send next, `now` that the wait is over.
+
+        Raises `RetryError` if it was cancelled meanwhile, or is out of time.
+        """
+        self._check(now)
         if self._progress is not None:
             self._progress = self._progress.anew()
-        self.answer = None
-        self.cause = None
-        self.read = None
-        number = len(self._record.attempts) + 1
-        self._record.attempt_starts(number)
-        return self._outgoing(number, now)
+        self.answer = self.read = self._cause = None
+        return self._outgoing(self._course.attempt_starts(now), now)
+
+    def _check(self, now: float) -> None:
+        cancel = self._terms.cancel
+        if self._closing.is_set() or (cancel is not None and cancel.is_set()):
+            report = self._course.cut_short(StopReason.CANCELLED, now)
+        elif self.ends is not None and now >= self.ends:
+            report = self._course.cut_short(StopReason.DEADLINE, now)
+        else:
+            return
+        raise self._error(report) from self._cause
 
     def _outgoing(self, number: int, now: float) -> httpx.Request:
         policy, frozen = self._policy, self._frozen
@@ -170,8 +191,10 @@ class LogicalRequest:
         headers: dict[str, str] = {}
         if self.allowed is not None:
             self.remaining = self._started + self.allowed - now
-            if policy.deadline_header is not None:
-                headers[policy.deadline_header] = str(int(self.remaining * 1000))
+        if policy.deadline_header is not None:
+            ends = self.task_ends if self.ends is None else min(self.task_ends, self.ends)
+            if ends != float("inf"):
+                headers[policy.deadline_header] = str(max(0, int((ends - now) * 1000)))
         if number > 1 or self.remaining is not None:
             self.timeouts = extensions["timeout"] = frozen.timeouts(self.remaining)
         if number > 1 and policy.attempt_header is not None:
@@ -196,232 +219,111 @@ class LogicalRequest:
         status, policy = response.status_code, self._policy
         if (
             not 200 <= status < 400
-            or self._kept is not None
+            or self._begun is not None
             or policy.classify is not None
             or status in policy.statuses
             or status in policy.refusal_statuses
         ):
             return False
         elapsed = now - self._started
-        response.extensions["retry"] = RetryReport.folded(
-            partial(
-                unfold_success,
-                self._frozen,
-                self._terms,
-                self._new_key,
-                status,
-                elapsed,
-                self.allowed,
-            )
+        unfold = partial(
+            unfold_success, self._frozen, self._terms, self._new_key, status, elapsed, self.allowed
         )
+        _attach(RetryReport.folded(unfold), response)
         return True
 
-    def answered(
-        self, response: httpx.Response, now: float, wall: float, task_left: float
-    ) -> Wait | Done:
+    def answered(self, response: httpx.Response, now: float, wall: float, task_left: float) -> Step:
         """Decide after an answer.
 
         `wall`: Unix time. `task_left`: the seconds until the task's own cancel scopes end it.
         """
-        policy, request = self._policy, self._frozen.request
-        finding = self._judge(response, wall)
+        policy, course = self._policy, self._course
+        # On record before a callable of the policy is asked: should that raise, the report still
+        # says what may have run.
+        finding = course.found(course.proved_by(response, wall))
         if policy.classify is not None:
-            seen = view(response, request, self.read)
-            finding = finding.amended(checked_verdict(policy.classify(request, seen)))
+            verdict = policy.classify(self._frozen.request, self._view(response))
+            finding = course.found(finding.amended(checked_verdict(verdict)))
         wish = None
         if finding.transient:
-            wish = wish_of(policy, view(response, request, self.read), wall)
-        self._record.findings.append(finding)
-        return self._conclude(finding, wish, now, task_left, response.status_code)
+            wish = wish_of(policy, self._view(response), wall)
+        return self._conclude(finding.transient, wish, now, task_left)
 
-    def failed(
-        self,
-        error: BaseException,
-        now: float,
-        wall: float,
-        task_left: float,
-    ) -> Wait | Done:
-        """Decide after an error, which may have come while the body of the answer was being
-        read.
+    def failed(self, error: BaseException, now: float, wall: float, task_left: float) -> Step:
+        """Decide after an error, which may have come while the body of the answer was being read.
+
+        What the caller's own body raised is raised here, should the wrapped transport have made
+        something else of it.
         """
-        response = self.answer
-        self.answer = None
-        answer = None if response is None else self._judge(response, wall)
-        status = None if response is None else response.status_code
-        finding = self._prove(error, answer)
-        if finding is None or not isinstance(error, Exception):
-            self._record.findings.append(self._unproved(error, answer))
-            self._record.attempt_ended(
-                status=status, error=error, elapsed=now - self._attempt_started
-            )
-            self.broke_off(error, now)
-            return AS_IT_IS
-        self.cause = error
-        self._record.findings.append(finding)
-        return self._conclude(finding, None, now, task_left, status)
+        course = self._course
+        answer = None if self.answer is None else course.proved_by(self.answer, wall)
+        unknown = course.found(left_open(error, self._progress, answer))
+        theirs = None if self.body is None else self.body.failure
+        if theirs is None and isinstance(error, Exception):
+            self._cause = error
+            known = proved_by_error(self._policy, error, self._progress, answer)
+            finding = course.found(known or unknown)
+            verdict = None
+            if self._policy.classify is not None:
+                verdict = checked_verdict(self._policy.classify(self._frozen.request, error))
+            if known is not None or verdict is not None:
+                transient = course.found(finding.amended(verdict)).transient
+                return self._conclude(transient, None, now, task_left)
+        self.broke_off(error, now)
+        if theirs is not None and theirs is not error and isinstance(error, Exception):
+            raise theirs
+        return None
 
     def waited(self, seconds: float) -> None:
         """Note how long a wait took."""
-        self._record.slept += seconds
+        self._course.waited(seconds)
 
     def broke_off(self, error: BaseException, now: float) -> None:
-        """Note that the request ended in an error that is not the transport's, if it hadn't ended
+        """Note that the request ended in an error that no decision led to, if it hadn't ended
         yet.
-
-        Cancellation and KeyboardInterrupt end an attempt or a wait like this, and so does a
-        callable of the policy that raises.
         """
-        if not self._ended:
-            cancelled = not isinstance(error, Exception)
-            self._cut_short(StopReason.CANCELLED if cancelled else StopReason.NOT_TRANSIENT, now)
-
-    def check(self, now: float) -> None:
-        """Raise `RetryError` if no attempt may start any more: it was cancelled, or time is up."""
-        cancel = self._terms.cancel
-        if self._closing.is_set() or (cancel is not None and cancel.is_set()):
-            report = self._cut_short(StopReason.CANCELLED, now)
-        elif self.allowed is not None and now >= self._started + self.allowed:
-            report = self._cut_short(StopReason.DEADLINE, now)
-        else:
-            return
-        request = self._frozen.request
-        raise error_for(report, request, cause=self.cause, response=self.answer) from self.cause
+        self._course.broke_off(error, self._progress, now, self._status, self._cause)
 
     def release(self) -> None:
         """Let go of the last error: its traceback leads back to here, and would keep all this
         alive.
         """
-        self.cause = None
+        self._cause = None
 
-    # What it means --------------------------------------------------------------------------------
-
-    @property
-    def _record(self) -> Record:
-        if self._kept is None:
-            facts = facts_of(self._frozen, self._policy, self._new_key)
-            self._kept = Record(
-                self._setting.observers, self._frozen, self._terms, facts, self.allowed
-            )
-        return self._kept
-
-    def _judge(self, response: httpx.Response, wall: float) -> Finding:
-        status = response.status_code
-        record = self._record
-        return classify_answer(
-            self._policy,
-            status,
-            keyed=record.facts.keyed,
-            replayed=replayed(response),
-            valid_retry_after=status == 413 and asks_for_a_wait(response, wall),
-            after_ambiguous=any(past.evidence is Evidence.AMBIGUOUS for past in record.findings),
-        )
-
-    def _prove(self, error: BaseException, answer: Finding | None) -> Finding | None:
-        if not isinstance(error, Exception) or self._body_failed:
-            return None
-        progress = self._progress
-        finding = classify_error(
-            self._policy,
-            error,
-            never_sent=self._never_sent(error),
-            stream_id=None if progress is None else progress.stream_id,
-            answer=answer,
-        )
-        if self._policy.classify is None:
-            return finding
-        verdict = checked_verdict(self._policy.classify(self._frozen.request, error))
-        if finding is None and verdict is not None:
-            finding = self._unproved(error, answer)
-        return None if finding is None else finding.amended(verdict)
-
-    def _unproved(self, error: BaseException, answer: Finding | None) -> Finding:
-        reason = f"{type(error).__name__}"
-        if answer is not None:
-            return Finding(answer.evidence, False, reason, answer.speaks_for_key)
-        evidence = Evidence.NOT_SENT if self._never_sent(error) else Evidence.AMBIGUOUS
-        return Finding(evidence, False, reason)
-
-    def _never_sent(self, error: BaseException) -> bool:
-        if isinstance(error, RetryError):
-            # A passive layer inside has looked closer than we can.
-            return error.report.executed is False
-        return self._progress is not None and self._progress.never_sent
-
-    @property
-    def _body_failed(self) -> bool:
-        return self.body is not None and self.body.failure is not None
-
-    # What to do about it --------------------------------------------------------------------------
-
-    def _conclude(
-        self,
-        finding: Finding,
-        wish: Wish | None,
-        now: float,
-        task_left: float,
-        status: int | None,
-    ) -> Wait | Done:
-        record = self._record
-        decision = self._decide(finding, wish, now, task_left)
-        record.attempt_ended(
-            status=status,
-            error=self.cause,
-            elapsed=now - self._attempt_started,
-            wish=wish,
-            decision=decision,
-        )
+    def _conclude(self, transient: bool, wish: Wish | None, now: float, task_left: float) -> Step:
+        obstacle = self.body.obstacle() if transient and self.body is not None else None
+        decision = self._course.decide(obstacle, wish, now, task_left, self._status, self._cause)
         if isinstance(decision, Retry):
-            self._previous_delay = decision.delay
             return Wait(decision.delay)
-        return self._hand_over(self._end(*outcome_of(decision), now))
-
-    def _decide(
-        self, finding: Finding, wish: Wish | None, now: float, task_left: float
-    ) -> Decision:
-        record, terms = self._record, self._terms
-        ends = [now + task_left]
-        if self.allowed is not None:
-            ends.append(self._started + self.allowed)
-        obstacle = None
-        if finding.transient and self.body is not None:
-            obstacle = self.body.obstacle()
-        situation = Situation(
-            attempts=len(record.findings),
-            limit=terms.limit,
-            limit_reason=terms.limit_reason,
-            now=now,
-            deadline_at=min(ends),
-            obstacle=obstacle,
-            wish=wish,
-            previous_delay=self._previous_delay,
-        )
-        decision = decide(
-            self._policy, record.facts, record.findings, situation, self._setting.random
-        )
-        budget = self._setting.budget
+        report = self._course.end(*outcome_of(decision), now)
+        if self._cause is not None or self.answer is None:
+            return Raise(self._error(report))
+        _attach(report, self.answer)
         if (
-            isinstance(decision, Retry)
-            and budget is not None
-            and not budget.withdraw(self._frozen.origin)
+            self._policy.raise_on_failure
+            and report.outcome is not Outcome.SUCCESS
+            # A passive layer leaves it to the one around it, which has yet to judge the answer.
+            and not self._terms.passive
         ):
-            reason = f"{finding.reason}: the retry budget for this origin is spent"
-            return fail(record.facts, record.findings, StopReason.BUDGET, reason)
-        return decision
+            return Raise(self._error(report))
+        return None
 
-    def _hand_over(self, report: RetryReport) -> Done:
+    def _error(self, report: RetryReport) -> RetryError:
         request, response = self._frozen.request, self.answer
-        if response is None:
-            return Done(error_for(report, request, cause=self.cause))
-        response.extensions["retry"] = report
-        if self._policy.raise_on_failure and report.outcome is not Outcome.SUCCESS:
-            return Done(error_for(report, request, response=view(response, request, self.read)))
-        return AS_IT_IS
+        if self._cause is not None or response is None:
+            return error_for(report, request, cause=self._cause)
+        _attach(report, response)
+        return error_for(report, request, response=self._view(response))
 
-    def _cut_short(self, stop_reason: StopReason, now: float) -> RetryReport:
-        record = self._record
-        ending = fail(record.facts, record.findings, stop_reason, stop_reason.value)
-        return self._end(*outcome_of(ending), now)
+    @property
+    def _status(self) -> int | None:
+        return None if self.answer is None else self.answer.status_code
 
-    def _end(self, outcome: Outcome, stop_reason: StopReason, now: float) -> RetryReport:
-        self._ended = True
-        return self._record.request_ended(outcome, stop_reason, now - self._started)
+    def _view(self, response: httpx.Response) -> httpx.Response:
+        return view(response, self._frozen.request, self.read)
+
+
+def _attach(report: RetryReport, response: httpx.Response) -> None:
+    # A mapping of its own: httpx 0.27 keeps the one that a custom transport may share among all
+    # its responses.
+    response.extensions = {**response.extensions, "retry": report}

@@ -76,7 +76,10 @@ class Observers:
     """
 
     def __init__(self, listeners: Iterable[Listener]) -> None:
-        self._listeners = tuple(listeners)
+        try:
+            self._listeners = tuple(listeners)
+        except TypeError:
+            raise TypeError(f"listeners must hold callables, not {listeners!r}") from None
         for listener in self._listeners:
             if not callable(listener):
                 raise TypeError(f"listeners must hold callables, not {listener!r}")
@@ -86,17 +89,22 @@ class Observers:
         """Whether somebody wants to know of what went well, too."""
         return bool(self._listeners) or logger.isEnabledFor(logging.DEBUG)
 
-    def tell(self, event: RetryEvent) -> None:
-        """Log the event and hand it to every listener. A listener that raises harms nothing."""
-        _log(event)
+    def tell(self, event: RetryEvent, *, passive: bool = False) -> None:
+        """Log the event and hand it to every listener. A listener that raises harms nothing.
+
+        `passive`: another layer around this one has the last word, and warns if need be.
+        """
+        _log(event, passive)
         for listener in self._listeners:
             try:
                 listener(event)
             except Exception:
-                logger.exception("listener %r failed on %s", listener, type(event).__name__)
+                # Not its repr, which may show what is bound to it.
+                name = getattr(listener, "__qualname__", type(listener).__qualname__)
+                logger.exception("listener %s failed on %s", name, type(event).__name__)
 
 
-def _log(event: RetryEvent) -> None:
+def _log(event: RetryEvent, passive: bool) -> None:
     where = f"{event.method} {event.url}"
     match event:
         case RetryScheduled(attempt=attempt):
@@ -109,10 +117,9 @@ def _log(event: RetryEvent) -> None:
                 _explain.seconds(event.delay),
                 event.source,
             )
-        case RequestFinished(report=report) if report.outcome is Outcome.UNCERTAIN_WRITE:
-            logger.warning("%s", report.summary())
         case RequestFinished(report=report):
-            logger.debug("%s", report.summary())
+            uncertain = report.outcome is Outcome.UNCERTAIN_WRITE and not passive
+            logger.log(logging.WARNING if uncertain else logging.DEBUG, "%s", report.summary())
         case AttemptStarted(number=number):
             logger.debug("%s: attempt %d", where, number)
         case AttemptFinished(attempt=attempt):

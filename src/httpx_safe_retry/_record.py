@@ -29,12 +29,14 @@ class Record:
         terms: Terms,
         facts: Facts,
         allowed: float | None,
+        new_key: str | None,
     ) -> None:
         self._observers = observers
         self._frozen = frozen
         self._terms = terms
         self.facts = facts
         self._allowed = allowed
+        self._new_key = new_key
         self._id = next(_ids)
         self._url = shown_url(frozen.url)
         self._method = frozen.method
@@ -45,7 +47,7 @@ class Record:
     def attempt_starts(self, number: int) -> None:
         """Tell that an attempt is about to be sent."""
         if self._observers.curious:
-            self._observers.tell(_events.AttemptStarted(self._id, self._method, self._url, number))
+            self._tell(_events.AttemptStarted(self._id, self._method, self._url, number))
 
     def attempt_ended(
         self,
@@ -76,11 +78,11 @@ class Record:
             reason=finding.reason if decision is None else decision.reason,
         )
         self.attempts.append(attempt)
-        tell, head = self._observers.tell, (self._id, self._method, self._url)
+        head = (self._id, self._method, self._url)
         if self._observers.curious:
-            tell(_events.AttemptFinished(*head, attempt))
+            self._tell(_events.AttemptFinished(*head, attempt))
         if retry is not None:
-            tell(
+            self._tell(
                 _events.RetryScheduled(*head, attempt, self._terms.limit, retry.delay, retry.source)
             )
 
@@ -103,15 +105,20 @@ class Record:
             deadline=self._allowed,
             is_write=self.facts.is_write,
         )
-        tell, head = self._observers.tell, (self._id, self._method, self._url)
-        if self.findings and self.findings[-1].transient and outcome is not Outcome.SUCCESS:
+        head = (self._id, self._method, self._url)
+        if self.findings and self.findings[-1].transient:
             last = self.attempts[-1]
-            tell(_events.RetryRefused(*head, last, stop_reason, last.reason))
-        tell(_events.RequestFinished(*head, report))
+            self._tell(_events.RetryRefused(*head, last, stop_reason, last.reason))
+        self._tell(_events.RequestFinished(*head, report))
         return report
+
+    def _tell(self, event: _events.RetryEvent) -> None:
+        self._observers.tell(event, passive=self._terms.passive)
 
     def _shown(self, text: str) -> str:
         headers = [(name, value) for name, _, value in self._frozen.headers]
+        if self._new_key is not None:
+            headers.append((b"", self._new_key.encode("ascii")))
         return shown_text(text, self._frozen.url, headers)
 
 

@@ -6,14 +6,14 @@ The functions for threads and for tasks are twins.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping
 
 import anyio
 import httpx
 
 from ._events import logger
 
-_BODILESS = frozenset({204, 304})
+Timeouts = MutableMapping[str, float | None]
 
 _DRAIN_BYTES = 64 * 1024
 _DRAIN_SECONDS = 0.5
@@ -21,16 +21,31 @@ _DRAIN_SECONDS = 0.5
 rest.
 """
 
+# Reading the rest of an answer that nobody wants may fail. Anything else comes from outside (a
+# signal handler that enforces a time limit) and is the caller's to see.
+_TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, ConnectionError)
 
-def is_short(request: httpx.Request, response: httpx.Response, limit: int) -> bool:
-    """Whether the answer has a body of known length up to `limit` that is still to be read."""
+
+def is_short(method: str, response: httpx.Response, limit: int) -> bool:
+    """Whether the answer to `method` has a body of known length up to `limit`, still to be
+    read.
+    """
     if type(response.stream) is httpx.ByteStream:
         return False
     length = _length(response)
-    if length is None or not 0 < length <= limit:
-        return False
-    # These have no body, whatever Content-Length says (RFC 9110 section 8.6).
-    return request.method != "HEAD" and response.status_code not in _BODILESS
+    return length is not None and 0 < length <= limit and not _is_bodiless(method, response)
+
+
+def _is_bodiless(method: str, response: httpx.Response) -> bool:
+    # Whatever Content-Length says (RFC 9112 section 6.3). After 101 and a CONNECT the connection
+    # itself is what the caller wants.
+    status = response.status_code
+    return (
+        method == "HEAD"
+        or status in (204, 304)
+        or status < 200
+        or (method == "CONNECT" and status < 300)
+    )
 
 
 def _length(response: httpx.Response) -> int | None:
@@ -41,28 +56,71 @@ def _length(response: httpx.Response) -> int | None:
     return None if "Transfer-Encoding" in headers else int(value)
 
 
-def read_rest(response: httpx.Response) -> bytes:
-    """Read the body, still encoded, and put it back, so that the caller finds it unread."""
+def read_rest(
+    response: httpx.Response,
+    timeouts: Timeouts | None,
+    ends: float | None,
+    now: Callable[[], float],
+) -> bytes:
+    """Read the body, still encoded, and put it back, so that the caller finds it unread.
+
+    `ends`: when the deadline ends the attempt, or None; `now`: reads the clock it is meant for;
+    `timeouts`: those of the attempt, if they may be changed. A thread can't be ended as a task can.
+
+    Raises what the stream does, and `httpx.ReadTimeout` at the deadline.
+    """
     stream = response.stream
     assert isinstance(stream, httpx.SyncByteStream)
-    body = b"".join(stream)
-    stream.close()
+    if ends is None or timeouts is None:
+        body = b"".join(stream)
+    else:
+        body = b"".join(_until(ends, stream, _length(response) or 0, timeouts, now))
+    try:
+        stream.close()
+    except Exception as error:
+        _note(error)
     response.stream = httpx.ByteStream(body)
     return body
 
 
+def _until(
+    ends: float,
+    stream: httpx.SyncByteStream,
+    length: int,
+    timeouts: Timeouts,
+    now: Callable[[], float],
+) -> Iterator[bytes]:
+    # httpcore looks at the timeout when it starts to read. What is there already takes no time.
+    timeouts["read"] = max(ends - now(), 0.001)
+    for chunk in stream:
+        length -= len(chunk)
+        if length > 0 and now() >= ends:
+            raise httpx.ReadTimeout("the deadline ended the attempt")
+        yield chunk
+
+
 async def aread_rest(response: httpx.Response) -> bytes:
-    """Read the body, still encoded, and put it back, so that the caller finds it unread."""
+    """Read the body, still encoded, and put it back, so that the caller finds it unread.
+
+    Raises what the stream does.
+    """
     stream = response.stream
     assert isinstance(stream, httpx.AsyncByteStream)
     body = b"".join([chunk async for chunk in stream])
-    await stream.aclose()
+    try:
+        await stream.aclose()
+    except Exception as error:
+        _note(error)
     response.stream = httpx.ByteStream(body)
     return body
 
 
 def discard(
-    response: httpx.Response, timeouts: dict[str, float | None], own: bool, now: Callable[[], float]
+    method: str,
+    response: httpx.Response,
+    timeouts: Timeouts,
+    own: bool,
+    now: Callable[[], float],
 ) -> None:
     """Close an answer that nobody wants, exactly once, after reading a short rest of it.
 
@@ -74,9 +132,12 @@ def discard(
         # httpcore looks at them when it starts to read.
         timeouts["read"] = min(_DRAIN_SECONDS, timeouts["read"] or _DRAIN_SECONDS)
     try:
-        if timeouts.get("read") is not None and _may_be_short(response):
+        # Without a timeout, a server that stalls would be waited for without an end.
+        if _is_bodiless(method, response) or (
+            timeouts["read"] is not None and _may_be_short(response)
+        ):
             _drain(response, now)
-    except Exception as error:
+    except _TRANSPORT_ERRORS as error:
         _note(error)
     finally:
         close(response)
@@ -100,16 +161,16 @@ def _drain(response: httpx.Response, now: Callable[[], float]) -> None:
             return
 
 
-async def adiscard(response: httpx.Response) -> None:
+async def adiscard(method: str, response: httpx.Response) -> None:
     """Close an answer that nobody wants, exactly once, after reading a short rest of it.
 
     In a task, half a second is all that the rest gets.
     """
     try:
-        if _may_be_short(response):
+        if _is_bodiless(method, response) or _may_be_short(response):
             with anyio.move_on_after(_DRAIN_SECONDS):
                 await _adrain(response)
-    except Exception as error:
+    except _TRANSPORT_ERRORS as error:
         _note(error)
     finally:
         await aclose(response)

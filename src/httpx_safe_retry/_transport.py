@@ -22,7 +22,8 @@ from . import _deadline
 from ._body import freeze
 from ._budget import Budget, RetryBudget
 from ._clock import Clock, Random, SystemClock
-from ._engine import LogicalRequest, Setting, Wait
+from ._course import Setting
+from ._engine import LogicalRequest, Raise, Wait
 from ._events import Listener, Observers
 from ._frozen import FrozenRequest
 from ._httpx_private import connect_retries
@@ -32,8 +33,17 @@ from ._rest import aclose, adiscard, aread_rest, close, discard, is_short, read_
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_around: ContextVar[LogicalRequest | None] = ContextVar("httpx_safe_retry_around", default=None)
-"""The logical request whose attempt this thread or task is in, so that layers don't multiply."""
+
+class _Attempt:
+    """One call of a wrapped transport. It knows nothing of its request: tasks that were started in
+    an attempt carry this with them for as long as they live.
+    """
+
+    under_way = True
+
+
+_around: ContextVar[_Attempt | None] = ContextVar("httpx_safe_retry_around", default=None)
+"""The attempt that this thread or task is in, so that layers don't multiply."""
 
 _NO_OVERRIDE = object()
 
@@ -109,7 +119,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, again if need be. See the class for what is returned and raised."""
         wrapped = self._sync_transport()
-        call = self._begin(request)
+        call = self._begin(request, _deadline.of_thread)
         now = self._clock.monotonic
         exchange = self._exchange
         try:
@@ -120,6 +130,8 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                     response = exchange(wrapped, call, outgoing)
                 except BaseException as error:
                     wait = self._failed(call, error)
+                    if wait is None:
+                        raise
                 else:
                     if call.succeeded(response, now()):
                         return response
@@ -139,15 +151,15 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def _exchange(
         self, wrapped: httpx.BaseTransport, call: LogicalRequest, outgoing: httpx.Request
     ) -> httpx.Response:
-        call.under_way = True
-        token = _around.set(call)
+        attempt = _Attempt()
+        token = _around.set(attempt)
         try:
             call.answer = response = wrapped.handle_request(outgoing)
         finally:
-            call.under_way = False
+            attempt.under_way = False
             _around.reset(token)
-        if is_short(outgoing, response, call.prefetch):
-            call.read = read_rest(response)
+        if is_short(outgoing.method, response, call.prefetch):
+            call.read = read_rest(response, call.timeouts, call.ends, self._clock.monotonic)
         return response
 
     def _answered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
@@ -157,38 +169,47 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         except BaseException:
             close(response)
             raise
-        if isinstance(step, Wait):
-            discard(response, call.sent_timeouts, call.timeouts is not None, self._clock.monotonic)
-            return step
-        if step.error is None:
+        if step is None:
             return None
-        close(response)
-        raise step.error
+        discard(
+            call.method,
+            response,
+            call.sent_timeouts,
+            call.timeouts is not None,
+            self._clock.monotonic,
+        )
+        if isinstance(step, Raise):
+            try:
+                raise step.error
+            finally:
+                del step  # or the error's traceback would lead to the error
+        return step
 
-    def _failed(self, call: LogicalRequest, error: BaseException) -> Wait:
+    def _failed(self, call: LogicalRequest, error: BaseException) -> Wait | None:
         if call.answer is not None:
             close(call.answer)
         left = _deadline.of_thread()
         step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
-        if isinstance(step, Wait):
-            return step
-        if step.error is None:
-            raise error
-        raise step.error from error
+        if isinstance(step, Raise):
+            try:
+                raise step.error from error
+            finally:
+                del step
+        return step
 
     def _pause(self, call: LogicalRequest, wait: Wait) -> None:
         began = self._clock.monotonic()
-        self._clock.sleep(wait.delay, call.wake)
-        ended = self._clock.monotonic()
-        call.waited(ended - began)
-        call.check(ended)
+        try:
+            self._clock.sleep(wait.delay, call.wake)
+        finally:
+            call.waited(self._clock.monotonic() - began)
 
     # One logical request, in a task ---------------------------------------------------------------
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, again if need be. See the class for what is returned and raised."""
         wrapped = self._async_transport()
-        call = self._begin(request)
+        call = self._begin(request, _deadline.of_task)
         now = self._clock.monotonic
         exchange = self._aexchange if call.allowed is None else self._abounded_exchange
         try:
@@ -199,6 +220,8 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                     response = await exchange(wrapped, call, outgoing)
                 except BaseException as error:
                     wait = await self._afailed(call, error)
+                    if wait is None:
+                        raise
                 else:
                     if call.succeeded(response, now()):
                         return response
@@ -219,14 +242,14 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     async def _aexchange(
         self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, outgoing: httpx.Request
     ) -> httpx.Response:
-        call.under_way = True
-        token = _around.set(call)
+        attempt = _Attempt()
+        token = _around.set(attempt)
         try:
             call.answer = response = await wrapped.handle_async_request(outgoing)
         finally:
-            call.under_way = False
+            attempt.under_way = False
             _around.reset(token)
-        if is_short(outgoing, response, call.prefetch):
+        if is_short(outgoing.method, response, call.prefetch):
             call.read = await aread_rest(response)
         return response
 
@@ -245,35 +268,38 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         except BaseException:
             await aclose(response)
             raise
-        if isinstance(step, Wait):
-            await adiscard(response)
-            return step
-        if step.error is None:
+        if step is None:
             return None
-        await aclose(response)
-        raise step.error
+        await adiscard(call.method, response)
+        if isinstance(step, Raise):
+            try:
+                raise step.error
+            finally:
+                del step  # or the error's traceback would lead to the error
+        return step
 
-    async def _afailed(self, call: LogicalRequest, error: BaseException) -> Wait:
+    async def _afailed(self, call: LogicalRequest, error: BaseException) -> Wait | None:
         if call.answer is not None:
             await aclose(call.answer)
         left = _deadline.of_task()
         step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
-        if isinstance(step, Wait):
-            return step
-        if step.error is None:
-            raise error
-        raise step.error from error
+        if isinstance(step, Raise):
+            try:
+                raise step.error from error
+            finally:
+                del step
+        return step
 
     async def _apause(self, call: LogicalRequest, wait: Wait) -> None:
         began = self._clock.monotonic()
-        await self._clock.asleep(wait.delay)
-        ended = self._clock.monotonic()
-        call.waited(ended - began)
-        call.check(ended)
+        try:
+            await self._clock.asleep(wait.delay)
+        finally:
+            call.waited(self._clock.monotonic() - began)
 
     # What both share ------------------------------------------------------------------------------
 
-    def _begin(self, request: httpx.Request) -> LogicalRequest:
+    def _begin(self, request: httpx.Request, task_left: Callable[[], float]) -> LogicalRequest:
         terms = self._terms_of(request)
         around = _around.get()
         if around is not None and around.under_way:
@@ -292,7 +318,10 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             limit = policy.replay_limit if terms.limit > 1 else 0
             body = freeze(request, memory=policy.replay_memory, limit=limit)
         now = self._clock.monotonic()
-        return LogicalRequest(self._setting, terms, frozen, body, now, allowed, self._closing)
+        call = LogicalRequest(self._setting, terms, frozen, body, now, allowed, self._closing)
+        if policy.deadline_header is not None:
+            call.task_ends = now + task_left()
+        return call
 
     def _terms_of(self, request: httpx.Request) -> Terms:
         terms = self._terms
