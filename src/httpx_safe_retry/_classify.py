@@ -256,7 +256,8 @@ def _int(event: Any, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-_DISTRUST = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
+# Up to TLS 1.2 a certificate that is missing is a handshake failure (RFC 5246 section 7.4.6).
+_DISTRUST = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
 
 
 def _rejects_our_certificate(error: BaseException) -> bool:
