@@ -187,26 +187,22 @@ def _when(
     asked = _asked_for(policy, at.wish)
     note = ""
     if asked is not None and asked > policy.retry_after_max:
+        longest = f"{policy.retry_after_max:g} s"
         if policy.retry_after_over == "stop":
-            reason = (
-                f"{last.reason}: it asks for {asked:g} s, more than {policy.retry_after_max:g} s"
-            )
+            reason = f"{last.reason}: it asks for {asked:g} s, more than {longest}"
             return fail(facts, findings, StopReason.RETRY_AFTER, reason)
-        clamp = policy.retry_after_over == "clamp"
-        note = f", which asked for {asked:g} s"
-        asked = policy.retry_after_max if clamp else None
-    room = _room(policy, at)
-    if asked is not None and not _fits(asked, room):
+        note = f", which asked for {asked:g} s, more than {longest}"
+        asked = policy.retry_after_max if policy.retry_after_over == "clamp" else None
+    if asked is not None and not _fits(policy, at, asked):
         if policy.retry_after_past_deadline == "stop":
-            return _no_time(facts, findings, at, asked)
-        note = f", which asked for {asked:g} s, past the deadline"
+            return _no_time(policy, facts, findings, at, asked)
+        note = note or f", which asked for {asked:g} s, past the deadline"
         asked = None
     if asked is not None and at.wish is not None:
-        delay = asked + _jitter(policy, room - asked, random)
-        return Retry(delay, at.wish.source, f"{last.reason}{note}")
+        return Retry(_spread(policy, at, asked, random), at.wish.source, f"{last.reason}{note}")
     delay = _backoff(policy, at, random)
-    if not _fits(delay, room):
-        return _no_time(facts, findings, at, delay)
+    if not _fits(policy, at, delay):
+        return _no_time(policy, facts, findings, at, delay)
     return Retry(delay, DelaySource.BACKOFF, f"{last.reason}{note}")
 
 
@@ -218,23 +214,22 @@ def _asked_for(policy: RetryPolicy, wish: Wish | None) -> float | None:
     return wish.seconds
 
 
-def _room(policy: RetryPolicy, at: Situation) -> float:
-    if at.deadline_at is None:
-        return float("inf")
-    return at.deadline_at - at.now - policy.min_attempt_time
-
-
-def _fits(delay: float, room: float) -> bool:
+def _fits(policy: RetryPolicy, at: Situation, delay: float) -> bool:
     # Strictly: a retry that starts at the deadline has no time at all.
-    return delay < room
+    return at.deadline_at is None or at.now + delay + policy.min_attempt_time < at.deadline_at
 
 
-def _jitter(policy: RetryPolicy, room: float, random: Random) -> float:
+def _spread(policy: RetryPolicy, at: Situation, asked: float, random: Random) -> float:
     # On top, so that the server's wish stays a minimum, and never so much that it breaks the
     # deadline.
-    if policy.retry_after_jitter == 0:
-        return 0.0
-    return random() * min(policy.retry_after_jitter, room)
+    most = policy.retry_after_jitter
+    if most == 0:
+        return asked
+    if at.deadline_at is not None:
+        most = min(most, at.deadline_at - at.now - asked - policy.min_attempt_time)
+    delay = max(asked, asked + random() * most)
+    # What is left may be rounded, and a draw close to 1 with it, up to the deadline itself.
+    return delay if _fits(policy, at, delay) else asked
 
 
 def _backoff(policy: RetryPolicy, at: Situation, random: Random) -> float:
@@ -245,8 +240,12 @@ def _backoff(policy: RetryPolicy, at: Situation, random: Random) -> float:
     return float(delay)
 
 
-def _no_time(facts: Facts, findings: Sequence[Finding], at: Situation, delay: float) -> Ending:
+def _no_time(
+    policy: RetryPolicy, facts: Facts, findings: Sequence[Finding], at: Situation, delay: float
+) -> Ending:
     assert at.deadline_at is not None
     left = max(0.0, at.deadline_at - at.now)
     reason = f"{findings[-1].reason}: a wait of {delay:.3g} s does not fit the {left:.3g} s left"
+    if policy.min_attempt_time > 0:
+        reason += f", {policy.min_attempt_time:g} s of which are kept for the attempt"
     return fail(facts, findings, StopReason.DEADLINE, reason)
