@@ -74,6 +74,19 @@ class AsyncFile:
         return self._file.read(size)
 
 
+class AsyncLocalFile(AsyncFile):
+    """One with all methods of a file, each of them async, as anyio's and aiofiles' have."""
+
+    async def read(self, size: int = -1) -> bytes:
+        raise AssertionError("httpx reads it with aread()")
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        raise AssertionError("nobody seeks in it")
+
+    async def tell(self) -> int:
+        raise AssertionError("nobody asks for its position")
+
+
 class OnceStream(httpx.SyncByteStream):
     """A stream of the caller's that gives nothing when it is iterated again."""
 
@@ -193,6 +206,7 @@ ASYNC_ONLY = (
     Kind("async iterator", lambda: {"content": AsyncSequence(CHUNKS)}),
     Kind("async stream", lambda: {"stream": AsyncOnceStream(CHUNKS)}),
     Kind("async file", lambda: {"content": AsyncFile(DATA)}),
+    Kind("async file with a file's methods", lambda: {"content": AsyncLocalFile(DATA)}),
 )
 DUAL = (Kind("stream for both", lambda: {"stream": DualOnceStream(CHUNKS)}),)
 

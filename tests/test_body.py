@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -149,6 +150,56 @@ def test_a_list_that_changes_between_attempts_is_sent_as_it_was() -> None:
     assert send(body) == b"12"
 
 
+def test_a_buffer_in_a_list_that_changes_between_attempts_is_sent_as_it_was() -> None:
+    content = [bytearray(b"12")]
+    body = frozen(content)
+    assert send(body) == b"12"
+    content[0][:] = b"--"
+    assert send(body) == b"12"
+
+
+class Resuming:
+    """Has more to give after its end, as one that reads a queue until it is empty."""
+
+    def __init__(self) -> None:
+        self._steps: list[bytes | None] = [b"1", None, b"2", None]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        step = self._steps.pop(0)
+        if step is None:
+            raise StopIteration
+        return step
+
+
+class AsyncResuming:
+    """The same, async."""
+
+    def __init__(self) -> None:
+        self._steps = Resuming()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for step in self._steps:
+            return step
+        raise StopAsyncIteration
+
+
+def test_a_body_ends_where_it_ended_first() -> None:
+    body = frozen(Resuming())
+    assert send(body) == send(body) == b"1"
+
+
+@pytest.mark.anyio
+async def test_an_async_body_ends_where_it_ended_first() -> None:
+    body = frozen(AsyncResuming())
+    assert await asend(body) == await asend(body) == b"1"
+
+
 @pytest.mark.parametrize(
     ("kinds", "is_sync", "is_async"),
     [
@@ -274,9 +325,50 @@ def test_many_tiny_chunks_do_not_take_many_times_their_length(
     monkeypatch.setattr(_recording, "_MOST_PENDING", 7)
     chunks = [b"%d" % number for number in range(100)]
     body = frozen(iter(chunks))
-    assert send(body) == send(body) == b"".join(chunks)
+    assert send(body) == b"".join(chunks)
     assert len(files) == 1
+    assert send(body) == b"".join(chunks)
     body.close()
+
+
+def test_a_file_is_not_read_into_memory_at_once() -> None:
+    body = frozen(iter([bytes(1 << 20)]), memory=0)
+    send(body)
+    assert {len(chunk) for chunk in cast("httpx.SyncByteStream", body.stream())} == {1 << 16}
+    body.close()
+
+
+@pytest.mark.parametrize("end", ["limit", "failure"])
+def test_what_can_not_be_sent_again_is_not_kept(end: str) -> None:
+    first = bytes(1000)
+    before = sys.getrefcount(first)
+
+    def content() -> Iterator[bytes]:
+        yield first
+        yield bytes(1000)
+        if end == "failure":
+            raise ValueError
+
+    body = frozen(content(), limit=1500 if end == "limit" else 5000)
+    send(body, 1)
+    assert sys.getrefcount(first) > before
+    with suppress(ValueError):
+        for _ in cast("httpx.SyncByteStream", body.stream()):
+            pass
+    assert body.obstacle() is not None
+    assert sys.getrefcount(first) == before
+
+
+def test_a_lost_recording_gives_nothing_even_while_its_file_is_open() -> None:
+    recording = _recording.Recording(memory=0, limit=3, batch=1)
+    assert recording.keep(b"123")
+    recording.flush()
+    assert recording.keep(b"4")
+    assert recording.has_file
+    with pytest.raises(httpx.StreamConsumed):
+        recording.read(0)
+    recording.flush()
+    assert not recording.has_file
 
 
 @pytest.mark.parametrize("end", ["close", "forget", "limit", "failure"])
@@ -388,9 +480,9 @@ async def test_spooling_does_not_depend_on_a_free_worker_thread(
 
 
 class FullDisk(io.BytesIO):
-    """A file on a disk that is full: closing fails too, since that writes what is buffered."""
+    """A file on a disk that is full. What is buffered fails when it is written at last."""
 
-    def writelines(self, lines: Any) -> None:
+    def flush(self) -> None:
         raise OSError(28, "No space left on device")
 
     def close(self) -> None:
@@ -399,10 +491,12 @@ class FullDisk(io.BytesIO):
 
 
 def test_an_upload_goes_on_when_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "TemporaryFile", FullDisk)
+    file = FullDisk()
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: file)
     monkeypatch.setattr(_body, "_BATCH", 1)
     body = frozen(generate(), memory=5)
     assert send(body) == DATA
+    assert file.closed
     assert body.obstacle() == "the temporary file for it can't be written (OSError)"
     with pytest.raises(httpx.StreamConsumed):
         send(body)
@@ -668,7 +762,13 @@ def _touch(file: Any) -> None:
     os.utime(file.fileno(), ns=(1, 1))
 
 
-@pytest.mark.parametrize("change", [_grow, _touch])
+def _grow_unnoticed(file: Any) -> None:
+    before = os.fstat(file.fileno())
+    _grow(file)
+    os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [_grow, _touch, _grow_unnoticed])
 def test_a_file_on_disk_that_has_changed_is_not_sent_again(
     path: Path, change: Callable[[Any], None]
 ) -> None:
@@ -728,6 +828,34 @@ def test_what_a_file_raises_is_the_callers_error() -> None:
         send(body)
     assert body.failure is raised.value
     assert body.obstacle() == "reading it failed (OSError)"
+
+
+class Stuck(SeekableDuck):
+    """Says where it is, and stays there."""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> None:
+        pass
+
+    def seekable(self) -> bool:
+        return False
+
+
+def test_a_file_that_says_it_can_not_seek_is_believed() -> None:
+    body = frozen(Stuck(DATA))
+    assert send(body, 1) == send(body) == DATA
+
+
+def test_a_file_that_knows_its_position_but_can_not_go_back_is_recorded(path: Path) -> None:
+    class OneWay(SeekableDuck):
+        def seek(self, offset: int, whence: int = os.SEEK_SET) -> None:
+            raise OSError(29, "Illegal seek")
+
+        def fileno(self) -> int:
+            return file.fileno()
+
+    with path.open("rb") as file:
+        body = frozen(OneWay(DATA))
+        assert send(body, 1) == send(body) == DATA
 
 
 def test_a_device_that_can_seek_is_not_taken_for_a_file() -> None:

@@ -234,7 +234,7 @@ def _fingerprint(file: Any) -> _Fingerprint | None:
             pass
         else:
             # Some devices can seek and give something else at every reading.
-            regular = stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)
+            regular = stat.S_ISREG(status.st_mode)
             return (status.st_size, status.st_mtime_ns) if regular else None
         if isinstance(file, io.BytesIO):
             value = file.getvalue()  # shared until somebody writes: no copy

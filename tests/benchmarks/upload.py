@@ -186,7 +186,7 @@ def compare(base: str, rounds: int) -> list[str]:
         ]
         for name, size, target, content, acontent in bodies:
             for link in ("paced", "loopback"):
-                turns = rounds if link == "paced" else 3 * rounds
+                turns = rounds * max(1, 32 // size) * (1 if link == "paced" else 2)
                 for kind in ("sync", "async"):
                     url = f"{base}/{link}"
                     if kind == "sync":
