@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from ._outcome import Evidence, Verdict
 from ._policy import RetryPolicy
@@ -201,6 +201,8 @@ def _without_answer(
     if name == "LocalProtocolError" and _from(chain, "h11", "LocalProtocolError"):
         # httpcore maps this class only where it builds the head, before anything is written.
         evidence = _N
+    if name == "LocalProtocolError" and _closed_by_http2(chain):
+        return Finding(evidence, True, "LocalProtocolError: the server closed the connection")
     if name == "RemoteProtocolError" and _from(chain, "h11", name) and not never_sent:
         return Finding(evidence, False, "RemoteProtocolError: the answer is malformed")
     return Finding(evidence, transient, name)
@@ -236,6 +238,9 @@ def known_name(cls: type[BaseException]) -> str | None:
     for base in cls.__mro__:
         if base.__module__ in FAMILIES and base.__name__ in _ERRORS:
             return base.__name__
+        if base.__module__ == "h2.exceptions" and base.__name__ == "ProtocolError":
+            # What h2 objects to in the body of an answer comes out of httpcore as it is.
+            return "RemoteProtocolError"
     return None
 
 
@@ -249,6 +254,19 @@ def _refused_by_http2(chain: list[BaseException], stream_id: int | None) -> str 
         if _int(event, "error_code") == _REFUSED_STREAM and getattr(event, "remote_reset", False):
             return "the server refused the stream (REFUSED_STREAM)"
     return None
+
+
+def _closed_by_http2(chain: list[BaseException]) -> bool:
+    # For h2, a connection is closed as soon as a GOAWAY has come in, although the server goes on
+    # with what it has taken (RFC 9113 section 6.8): the rest of the answer, or our next frame, is
+    # then an error, and httpcore takes it for ours. h2 makes it from the state that it was in.
+    for cause in chain:
+        missed: object = cause.args[0] if isinstance(cause, KeyError) and cause.args else None
+        if isinstance(missed, tuple) and missed:
+            state = cast("tuple[object, ...]", missed)[0]
+            if getattr(state, "name", None) == "CLOSED":
+                return True
+    return False
 
 
 def _int(event: Any, name: str) -> int | None:

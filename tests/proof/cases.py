@@ -1,0 +1,215 @@
+"""What is done to a request: every operation, at every place, in every way.
+
+The rule: places are counted in bytes or frames from the start of the request that is attacked, so
+that a case means the same on a fresh connection and on one that has served a request before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
+
+Family: TypeAlias = Literal["sync", "asyncio", "trio"]
+Protocol: TypeAlias = Literal["http/1.1", "http/2"]
+Framing: TypeAlias = Literal["none", "length", "chunked"]
+Commit: TypeAlias = Literal["head", "whole"]
+
+FAMILIES: tuple[Family, ...] = get_args(Family)
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+AT_ONCE = -1
+"""Before anything is read: at accept, or while a connection that is used again lies idle."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of request."""
+
+    name: str
+    method: str
+    keyed: bool = False
+    body: bool = False
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET"
+
+    @property
+    def replay_safe(self) -> bool:
+        """Whether it may be sent again whatever became of it."""
+        return self.keyed or self.method in ("GET", "PUT", "DELETE")
+
+
+OPERATIONS = (
+    Operation("GET", "GET"),
+    Operation("PUT", "PUT", body=True),
+    Operation("DELETE", "DELETE"),
+    Operation("POST", "POST", body=True),
+    Operation("keyed POST", "POST", keyed=True, body=True),
+    Operation("keyed PATCH", "PATCH", keyed=True, body=True),
+)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The server ends the connection after it has read, or written, so many bytes.
+
+    late: it writes nothing at all before it has done what was asked. That makes a difference to
+    HTTP/2 alone, where a server speaks first.
+    """
+
+    side: Literal["request", "response"]
+    at: int
+    by: Literal["fin", "rst", "silence"]
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Break:
+    """The client's own socket fails when it has taken so many bytes."""
+
+    at: int
+    by: Literal["WriteError", "WriteTimeout"]
+
+
+Point: TypeAlias = Literal["open", "head", "data", "whole", "committed", "answering", "answered"]
+"""Where a server stands with a request: before it, after its head, its first data, its end, after
+doing what it asks, after the head of the answer and after all of it.
+"""
+
+
+@dataclass(frozen=True)
+class Reset:
+    """RST_STREAM with this error code (RFC 9113 section 7)."""
+
+    point: Point
+    code: int
+
+
+@dataclass(frozen=True)
+class GoAway:
+    """GOAWAY that names this stream as the last, and what the server does then.
+
+    graceful: one with the highest stream id goes before it (RFC 9113 section 6.8).
+    """
+
+    point: Point
+    last: Literal["zero", "before", "own", "max"]
+    then: Literal["on", "fin", "rst"]
+    graceful: bool = False
+
+
+Fault: TypeAlias = Cut | Break | Reset | GoAway
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run, without the fault (None) or with it."""
+
+    family: Family
+    protocol: Protocol
+    operation: Operation
+    framing: Framing
+    reused: bool
+    commit: Commit
+    fault: Fault | None = None
+
+    def __str__(self) -> str:
+        connection = "reused" if self.reused else "fresh"
+        return (
+            f"{self.family} {self.protocol} {self.operation.name} ({self.framing}, {connection}, "
+            f"commits on {self.commit}): {self.fault}"
+        )
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many bytes a request and its answer take on the wire."""
+
+    request: int
+    response: int
+
+
+def settings(family: Family, protocol: Protocol) -> Iterator[Case]:
+    """Yield what there is to attack."""
+    for operation in OPERATIONS:
+        framings: tuple[Framing, ...] = ("length", "chunked") if operation.body else ("none",)
+        for framing in framings:
+            for reused in (False, True):
+                for commit in get_args(Commit):
+                    yield Case(family, protocol, operation, framing, reused, commit)
+
+
+def attacks(setting: Case, size: Size) -> Iterator[Case]:
+    """Yield every way to attack it."""
+    faults = [*_cuts(size, setting), *_breaks(size)]
+    if setting.protocol == "http/2":
+        faults += [*_resets(setting), *_goaways(setting)]
+    for fault in faults:
+        yield replace(setting, fault=fault)
+
+
+def _cuts(size: Size, setting: Case) -> Iterator[Fault]:
+    for by in ("fin", "rst"):
+        for at in range(AT_ONCE, size.request):
+            yield Cut("request", at, by)
+        for at in range(size.response + 1):
+            yield Cut("response", at, by)
+            if setting.protocol == "http/2" and not setting.reused:
+                yield Cut("response", at, by, late=True)
+    # Each of these lasts until the client's patience ends, so the telling places alone.
+    for at in (AT_ONCE, 0, size.request // 2, size.request - 1):
+        yield Cut("request", at, "silence")
+    for at in (0, size.response // 2, size.response - 1):
+        yield Cut("response", at, "silence")
+
+
+def _breaks(size: Size) -> Iterator[Fault]:
+    for at in range(size.request):
+        yield Break(at, "WriteError")
+        yield Break(at, "WriteTimeout")
+
+
+REFUSED_STREAM = 7
+_CODES = (
+    0x0,  # NO_ERROR
+    0x2,  # INTERNAL_ERROR
+    REFUSED_STREAM,
+    0x8,  # CANCEL
+    0xB,  # ENHANCE_YOUR_CALM
+    0xD,  # HTTP_1_1_REQUIRED
+)
+
+
+def _resets(setting: Case) -> Iterator[Fault]:
+    for point in _points(setting):
+        if point == "open":
+            continue  # there is no stream yet
+        for code in _CODES:
+            if code != REFUSED_STREAM or _may_refuse(point, setting.commit):
+                yield Reset(point, code)
+
+
+def _goaways(setting: Case) -> Iterator[Fault]:
+    for point in _points(setting):
+        for last in ("zero", "before", "own", "max"):
+            if last == "before" and not setting.reused:
+                continue  # that is 0
+            if last in ("zero", "before") and not _may_refuse(point, setting.commit):
+                continue
+            for then in ("on", "fin", "rst"):
+                yield GoAway(point, last, then)
+                yield GoAway(point, last, then, graceful=True)
+
+
+def _points(setting: Case) -> Iterator[Point]:
+    for point in get_args(Point):
+        if point != "data" or setting.framing != "none":
+            yield point
+
+
+def _may_refuse(point: Point, commit: Commit) -> bool:
+    # A server that has done it may not say that it hasn't: that would be its lie, not ours.
+    return point in (("open", "head") if commit == "head" else ("open", "head", "data", "whole"))

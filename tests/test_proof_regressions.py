@@ -1,0 +1,81 @@
+"""What the cut-point proof has found, each as its smallest case."""
+
+from __future__ import annotations
+
+import h2.connection
+import h2.exceptions
+import httpcore
+import httpx
+import pytest
+from h2.connection import ConnectionState
+from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
+
+from httpx_safe_retry import Evidence, RetryPolicy
+from httpx_safe_retry._classify import Finding, classify_error
+
+from .proof.campaign import run_cases
+from .proof.cases import FAMILIES, OPERATIONS, Case, Family, Fault, GoAway
+from .proof.judge import Tally
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+
+
+def attack(name: str, family: Family, fault: Fault) -> Tally:
+    return run_cases(
+        "ours", [Case(family, "http/2", BY_NAME[name], "length", True, "whole", fault)]
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["PUT", "POST", "keyed POST"])
+def test_an_answer_behind_a_goaway_is_a_lost_answer(name: str, family: Family) -> None:
+    tally = attack(name, family, GoAway("committed", "own", "on"))
+    assert tally.violations == []
+    assert tally.uncertain == (name == "POST")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["PUT", "POST", "keyed POST"])
+def test_a_goaway_within_an_answer_loses_no_more_than_the_answer(name: str, family: Family) -> None:
+    tally = attack(name, family, GoAway("answering", "own", "on"))
+    assert tally.violations == []
+
+
+def what_h2_makes_of_data_behind_a_goaway() -> h2.exceptions.ProtocolError:
+    connection = h2.connection.H2Connection()
+    connection.initiate_connection()
+    frames = [SettingsFrame(0), GoAwayFrame(0, last_stream_id=1), DataFrame(1, b"ok")]
+    with pytest.raises(h2.exceptions.ProtocolError) as caught:
+        connection.receive_data(b"".join(frame.serialize() for frame in frames))
+    return caught.value
+
+
+def test_httpcore_takes_what_follows_a_goaway_for_our_own_fault() -> None:
+    inner = httpcore.LocalProtocolError(what_h2_makes_of_data_behind_a_goaway())
+    error = httpx.LocalProtocolError(str(inner))
+    error.__cause__ = inner
+    finding = classify_error(RetryPolicy(), error)
+    assert finding is not None
+    assert (finding.evidence, finding.transient) == (Evidence.AMBIGUOUS, True)
+
+
+@pytest.mark.parametrize(
+    "reason", [None, KeyError(), KeyError("key"), KeyError((ConnectionState.IDLE, "input"))]
+)
+def test_a_request_that_h2_refuses_to_make_is_our_own_fault(reason: KeyError | None) -> None:
+    refusal = h2.exceptions.ProtocolError("Invalid header name")
+    refusal.__cause__ = reason
+    inner = httpcore.LocalProtocolError(refusal)
+    error = httpx.LocalProtocolError(str(inner))
+    error.__cause__ = inner
+    finding = classify_error(RetryPolicy(), error, never_sent=True)
+    assert finding is not None
+    assert (finding.evidence, finding.transient) == (Evidence.NOT_SENT, False)
+
+
+def test_an_error_of_h2_itself_in_a_body_is_a_lost_answer() -> None:
+    answer = Finding(Evidence.EXECUTED, False, "answered 200 OK")
+    error = what_h2_makes_of_data_behind_a_goaway()
+    finding = classify_error(RetryPolicy(), error, answer=answer)
+    assert finding is not None
+    assert (finding.evidence, finding.transient) == (Evidence.EXECUTED, True)
