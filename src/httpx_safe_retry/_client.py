@@ -19,7 +19,8 @@ from ._httpx_private import replace_transports
 from ._policy import DEFAULT_POLICY, RetryPolicy
 from ._transport import RetryTransport
 
-_Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
+# Bound, not constrained: an SDK's own subclass comes back as what it is.
+_Client = TypeVar("_Client", bound="httpx.Client | httpx.AsyncClient")
 
 
 def wrap_client(
