@@ -15,9 +15,10 @@ stands behind it (`raise_for_outcome`), that class is `httpx.HTTPStatusError`.
 from __future__ import annotations
 
 import sys
+from types import BuiltinFunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from ._outcome import Outcome
+from ._outcome import Outcome, StopReason
 from ._report import RetryReport
 
 if TYPE_CHECKING:
@@ -35,10 +36,14 @@ class RetryError(Exception):
     request: httpx.Request
     response: httpx.Response | None
 
+    # Also where the other class words its own: that may show anything, or fail without what its
+    # own __init__ would have set.
+    __str__ = Exception.__str__
+    __repr__ = Exception.__repr__
+
     def __reduce__(self) -> tuple[Any, ...]:
         # The class may be one that was made at run time, which pickle can't find by name.
-        kind, cause = _parts(type(self))
-        return _rebuild, (kind, cause, self.args, self.__dict__)
+        return _make, (*_parts(type(self)), self.args, _members(self), vars(self))
 
 
 class UncertainWriteError(RetryError):
@@ -83,24 +88,26 @@ def error_for(
 ) -> RetryError:
     """Make the typed error for a failed request.
 
-    It takes on the class and the attributes of `cause`; without one, httpx's class for a bad
-    status, if there is a `response`, or else for a timeout: that leaves a deadline that let nothing
-    be sent.
+    It takes on the class and the attributes of `cause`. Without one it is an `HTTPStatusError` if
+    there is a `response`, or else what ended it before anything was sent: a `TimeoutException` if
+    that was the deadline, a `TransportError` if it was cancelled.
     """
     if cause is not None:
-        base = _parts(type(cause))[1] or type(cause)
+        base = _parts(type(cause))[1] if isinstance(cause, RetryError) else type(cause)
+    elif response is not None:
+        base = _library_class(request, "HTTPStatusError")
+    elif report.stop_reason is StopReason.DEADLINE:
+        base = _library_class(request, "TimeoutException")
     else:
-        base = _library_class(
-            request, "TimeoutException" if response is None else "HTTPStatusError"
-        )
+        base = _library_class(request, "TransportError")
     message = report.summary()
     if cause is not None and report.attempts and report.attempts[-1].error_text:
         message = f"{message} ({report.attempts[-1].error_text})"
-    state = {} if cause is None else dict(vars(cause))
-    state.pop("_request", None)
-    error = _rebuild(_KINDS[report.outcome], base, (message,), state)
-    error.report, error.request, error.response = report, request, response
-    return error
+    own = {"report": report, "request": request, "response": response}
+    if cause is None:
+        return _make(_KINDS[report.outcome], base, (message,), {}, own)
+    attributes = {name: value for name, value in vars(cause).items() if name != "_request"}
+    return _make(_KINDS[report.outcome], base, (message,), _members(cause), {**attributes, **own})
 
 
 def get_report(response: httpx.Response) -> RetryReport:
@@ -134,42 +141,65 @@ _combinations: dict[tuple[type[RetryError], type[BaseException]], type[RetryErro
 
 
 def _combined(kind: type[RetryError], base: type[BaseException]) -> type[RetryError]:
+    if issubclass(kind, base):
+        return kind
     found = _combinations.get((kind, base))
     if found is None:
-        names = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-        try:
-            found = type(kind.__name__, (kind, base), names)
-        except TypeError:
-            # Two exception classes that are both laid out in C can't be one.
-            found = kind
-        _combinations[kind, base] = found
+        # Plain attributes, since a property that the base has of these names would come first.
+        own = dict.fromkeys(RetryError.__annotations__)
+        names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "_parts": (kind, base)}
+        found = type(kind.__name__, (kind, base), {**names, **own})
+        found = _combinations.setdefault((kind, base), found)
     return found
 
 
-def _parts(cls: type[BaseException]) -> tuple[type[Any], type[BaseException] | None]:
-    # A combined class has just these two bases; every other error is its own kind.
-    if issubclass(cls, RetryError) and len(cls.__bases__) == 2:
-        return cls.__bases__[0], cls.__bases__[1]
-    return cls, None
+def _parts(cls: type[RetryError]) -> tuple[type[RetryError], type[BaseException]]:
+    """Return of which two classes an error's class was combined."""
+    parts: tuple[type[RetryError], type[BaseException]] = vars(cls).get("_parts", (cls, Exception))
+    return parts
 
 
-def _rebuild(
+def _make(
     kind: type[RetryError],
-    base: type[BaseException] | None,
+    base: type[BaseException],
     args: tuple[Any, ...],
-    state: dict[str, Any],
+    members: dict[str, Any],
+    attributes: dict[str, Any],
 ) -> RetryError:
-    cls = kind if base is None else _combined(kind, base)
-    # The base's own __init__ is not called: a subclass of somebody else's may take other arguments.
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
+    try:
+        cls = _combined(kind, base)
+        # Neither __init__ nor a __new__ of the base's own is called: they may take other arguments.
+        new = next(
+            found
+            for found in (vars(parent).get("__new__") for parent in cls.__mro__)
+            if isinstance(found, BuiltinFunctionType)
+        )
+        error: RetryError = new(cls, *args)
+        for name, value in {**members, "args": args}.items():
+            object.__setattr__(error, name, value)
+    except Exception:
+        # Some classes can't be combined, or not be made without their own arguments. What they
+        # derive from can.
+        return _make(kind, base.__mro__[1], args, {}, attributes)
+    vars(error).update(attributes)
     return error
+
+
+def _members(error: BaseException) -> dict[str, Any]:
+    """Return what an error holds outside its `__dict__`: slots, or the `errno` of an OSError."""
+    return {
+        name: getattr(error, name)
+        for cls in type(error).__mro__
+        for name, member in vars(cls).items()
+        if isinstance(member, MemberDescriptorType)
+        and not name.startswith("__")
+        and hasattr(error, name)
+    }
 
 
 def _library_class(request: httpx.Request, name: str) -> type[BaseException]:
     # The library whose request this is, without importing it: the core serves any of httpx's kin.
-    for cls in type(request).__mro__:
+    for cls in reversed(type(request).__mro__):
         found: object = getattr(sys.modules.get(cls.__module__), name, None)
         if isinstance(found, type) and issubclass(found, Exception):
             return found
