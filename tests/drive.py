@@ -105,16 +105,20 @@ class Drive:
         clock: VirtualClock | None = None,
         random: Callable[[], float] = lambda: 0.5,
         listen: bool = False,
+        on_wait: Callable[[Sent], object] | None = None,
         stream: Reading | None = None,
         client: Mapping[str, Any] | None = None,
         **request: Any,
     ) -> Sent:
         """Send one request over a wrapped transport that plays `script`.
 
-        `listen`: keep the events. `client`: arguments of the client, `request` of the request.
+        `listen`: keep the events. `on_wait`: called in every wait. `client`: arguments of the
+        client, `request` of the request.
         """
         clock = VirtualClock() if clock is None else clock
         sent = Sent(ScriptedTransport(*script, clock=clock), clock)
+        if on_wait is not None:
+            clock.on_sleep = lambda seconds: on_wait(sent)
         transport = RetryTransport(
             sent.script,
             policy=policy,

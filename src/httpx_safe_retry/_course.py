@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import _events
 from ._budget import Budget
 from ._classify import Finding
 from ._clock import Random
 from ._decide import Decision, Retry, Situation, Wish, decide, fail, outcome_of
+from ._events import Observers
 from ._facts import facts_of
 from ._frozen import FrozenRequest
 from ._outcome import Outcome, StopReason
@@ -33,7 +33,7 @@ class Setting:
 
     random: Random
     budget: Budget | None
-    observers: _events.Observers
+    observers: Observers
 
 
 class Course:

@@ -9,7 +9,7 @@ here. No clock is read and no randomness drawn: both come in, as numbers or as t
        answered(response, ...), failed(error, ...) -> Step <------+
           Wait: discard, wait, waited(seconds)                    |
                 again(now) -> the request to send ----------------+
-          Raise: discard, raise its error
+          Raise: discard, raise error(report)
           None: hand out what the attempt gave, response or error, as it is
 
 `broke_off(error, now)` is told of whatever else ends the request on this way.
@@ -52,9 +52,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Discard what the attempt left, and raise this."""
+    """Discard what the attempt left, and raise the error for this report."""
 
-    error: RetryError
+    report: RetryReport
 
 
 Step = Wait | Raise | None
@@ -67,7 +67,7 @@ class LogicalRequest:
     answer: httpx.Response | None = None
     """What the last attempt was answered, if it was."""
     read: bytes | None = None
-    """The body of that answer, if it was read within the attempt."""
+    """The body of that answer, if it was read to its end."""
     remaining: float | None = None
     """The seconds that the attempt under way may take, or None for no limit."""
     timeouts: dict[str, float | None] | None = None
@@ -183,7 +183,7 @@ class LogicalRequest:
             report = self._course.cut_short(StopReason.DEADLINE, now)
         else:
             return
-        raise self._error(report) from self._cause
+        raise self.error(report) from self._cause
 
     def _outgoing(self, number: int, now: float) -> httpx.Request:
         policy, frozen = self._policy, self._frozen
@@ -274,6 +274,11 @@ class LogicalRequest:
             raise theirs
         return None
 
+    def discarded(self, rest: bytes | None) -> None:
+        """Note that the answer was discarded, and what its body was, if all of it was read."""
+        if self.read is None:
+            self.read = rest
+
     def waited(self, seconds: float) -> None:
         """Note how long a wait took."""
         self._course.waited(seconds)
@@ -297,7 +302,7 @@ class LogicalRequest:
             return Wait(decision.delay)
         report = self._course.end(*outcome_of(decision), now)
         if self._cause is not None or self.answer is None:
-            return Raise(self._error(report))
+            return Raise(report)
         _attach(report, self.answer)
         if (
             self._policy.raise_on_failure
@@ -305,10 +310,11 @@ class LogicalRequest:
             # A passive layer leaves it to the one around it, which has yet to judge the answer.
             and not self._terms.passive
         ):
-            return Raise(self._error(report))
+            return Raise(report)
         return None
 
-    def _error(self, report: RetryReport) -> RetryError:
+    def error(self, report: RetryReport) -> RetryError:
+        """Return the error that says so."""
         request, response = self._frozen.request, self.answer
         if self._cause is not None or response is None:
             return error_for(report, request, cause=self._cause)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from . import _explain
+from ._explain import seconds
 from ._outcome import DelaySource, Outcome, StopReason
 from ._report import Attempt, RetryReport
 
@@ -114,7 +114,7 @@ def _log(event: RetryEvent, passive: bool) -> None:
                 attempt.reason,
                 attempt.number + 1,
                 event.max_attempts,
-                _explain.seconds(event.delay),
+                seconds(event.delay),
                 event.source,
             )
         case RequestFinished(report=report):

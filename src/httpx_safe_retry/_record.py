@@ -6,9 +6,17 @@ from __future__ import annotations
 
 import itertools
 
-from . import _events
 from ._classify import Finding
 from ._decide import Decision, Facts, Retry, Wish, executed, replay_safe
+from ._events import (
+    AttemptFinished,
+    AttemptStarted,
+    Observers,
+    RequestFinished,
+    RetryEvent,
+    RetryRefused,
+    RetryScheduled,
+)
 from ._facts import facts_of
 from ._frozen import FrozenRequest
 from ._outcome import Evidence, Outcome, StopReason
@@ -24,7 +32,7 @@ class Record:
 
     def __init__(
         self,
-        observers: _events.Observers,
+        observers: Observers,
         frozen: FrozenRequest,
         terms: Terms,
         facts: Facts,
@@ -47,7 +55,7 @@ class Record:
     def attempt_starts(self, number: int) -> None:
         """Tell that an attempt is about to be sent."""
         if self._observers.curious:
-            self._tell(_events.AttemptStarted(self._id, self._method, self._url, number))
+            self._tell(AttemptStarted(self._id, self._method, self._url, number))
 
     def attempt_ended(
         self,
@@ -80,11 +88,9 @@ class Record:
         self.attempts.append(attempt)
         head = (self._id, self._method, self._url)
         if self._observers.curious:
-            self._tell(_events.AttemptFinished(*head, attempt))
+            self._tell(AttemptFinished(*head, attempt))
         if retry is not None:
-            self._tell(
-                _events.RetryScheduled(*head, attempt, self._terms.limit, retry.delay, retry.source)
-            )
+            self._tell(RetryScheduled(*head, attempt, self._terms.limit, retry.delay, retry.source))
 
     def request_ended(
         self, outcome: Outcome, stop_reason: StopReason, elapsed: float
@@ -108,11 +114,11 @@ class Record:
         head = (self._id, self._method, self._url)
         if self.findings and self.findings[-1].transient:
             last = self.attempts[-1]
-            self._tell(_events.RetryRefused(*head, last, stop_reason, last.reason))
-        self._tell(_events.RequestFinished(*head, report))
+            self._tell(RetryRefused(*head, last, stop_reason, last.reason))
+        self._tell(RequestFinished(*head, report))
         return report
 
-    def _tell(self, event: _events.RetryEvent) -> None:
+    def _tell(self, event: RetryEvent) -> None:
         self._observers.tell(event, passive=self._terms.passive)
 
     def _shown(self, text: str) -> str:

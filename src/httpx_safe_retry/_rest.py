@@ -121,8 +121,9 @@ def discard(
     timeouts: Timeouts,
     own: bool,
     now: Callable[[], float],
-) -> None:
-    """Close an answer that nobody wants, exactly once, after reading a short rest of it.
+) -> bytes | None:
+    """Close an answer that nobody wants, exactly once, after reading a short rest of it, which is
+    returned if it came to its end.
 
     A connection is used again only when its answer was read to the end: a retry should cost no new
     handshake while the server is struggling. `timeouts`: those of the attempt; `own`: whether they
@@ -136,11 +137,12 @@ def discard(
         if _is_bodiless(method, response) or (
             timeouts["read"] is not None and _may_be_short(response)
         ):
-            _drain(response, now)
+            return _drain(response, now)
     except _TRANSPORT_ERRORS as error:
         _note(error)
     finally:
         close(response)
+    return None
 
 
 def close(response: httpx.Response) -> None:
@@ -151,29 +153,32 @@ def close(response: httpx.Response) -> None:
         _note(error)
 
 
-def _drain(response: httpx.Response, now: Callable[[], float]) -> None:
+def _drain(response: httpx.Response, now: Callable[[], float]) -> bytes | None:
     end = now() + _DRAIN_SECONDS
-    left = _DRAIN_BYTES
+    rest = bytearray()
     assert isinstance(response.stream, httpx.SyncByteStream)
     for chunk in response.stream:
-        left -= len(chunk)
-        if left < 0 or now() > end:
-            return
+        rest += chunk
+        if len(rest) > _DRAIN_BYTES or now() > end:
+            return None
+    return bytes(rest)
 
 
-async def adiscard(method: str, response: httpx.Response) -> None:
-    """Close an answer that nobody wants, exactly once, after reading a short rest of it.
+async def adiscard(method: str, response: httpx.Response) -> bytes | None:
+    """Close an answer that nobody wants, exactly once, after reading a short rest of it, which is
+    returned if it came to its end.
 
     In a task, half a second is all that the rest gets.
     """
     try:
         if _is_bodiless(method, response) or _may_be_short(response):
             with anyio.move_on_after(_DRAIN_SECONDS):
-                await _adrain(response)
+                return await _adrain(response)
     except _TRANSPORT_ERRORS as error:
         _note(error)
     finally:
         await aclose(response)
+    return None
 
 
 async def aclose(response: httpx.Response) -> None:
@@ -185,15 +190,16 @@ async def aclose(response: httpx.Response) -> None:
             _note(error)
 
 
-async def _adrain(response: httpx.Response) -> None:
-    left = _DRAIN_BYTES
+async def _adrain(response: httpx.Response) -> bytes | None:
+    rest = bytearray()
     assert isinstance(response.stream, httpx.AsyncByteStream)
     chunks = aiter(response.stream)
     try:
         async for chunk in chunks:
-            left -= len(chunk)
-            if left < 0:
-                return
+            rest += chunk
+            if len(rest) > _DRAIN_BYTES:
+                return None
+        return bytes(rest)
     finally:
         # An async generator that is dropped half-way is finished by the event loop, some time
         # later.

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Literal, cast
 import anyio
 import httpx
 
-from . import _deadline
 from ._body import freeze
 from ._budget import Budget, RetryBudget
 from ._clock import Clock, Random, SystemClock
 from ._course import Setting
+from ._deadline import current as current_block
+from ._deadline import of_task, of_thread, remaining_of
 from ._engine import LogicalRequest, Raise, Wait
 from ._events import Listener, Observers
 from ._frozen import FrozenRequest
@@ -119,7 +120,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, again if need be. See the class for what is returned and raised."""
         wrapped = self._sync_transport()
-        call = self._begin(request, _deadline.of_thread)
+        call = self._begin(request, of_thread)
         now = self._clock.monotonic
         exchange = self._exchange
         try:
@@ -163,7 +164,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return response
 
     def _answered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
-        left = _deadline.of_thread()
+        left = of_thread()
         try:
             step = call.answered(response, self._clock.monotonic(), self._clock.time(), left)
         except BaseException:
@@ -171,30 +172,26 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             raise
         if step is None:
             return None
-        discard(
-            call.method,
-            response,
-            call.sent_timeouts,
-            call.timeouts is not None,
-            self._clock.monotonic,
+        call.discarded(
+            discard(
+                call.method,
+                response,
+                call.sent_timeouts,
+                call.timeouts is not None,
+                self._clock.monotonic,
+            )
         )
         if isinstance(step, Raise):
-            try:
-                raise step.error
-            finally:
-                del step  # or the error's traceback would lead to the error
+            raise call.error(step.report)
         return step
 
     def _failed(self, call: LogicalRequest, error: BaseException) -> Wait | None:
         if call.answer is not None:
             close(call.answer)
-        left = _deadline.of_thread()
+        left = of_thread()
         step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
         if isinstance(step, Raise):
-            try:
-                raise step.error from error
-            finally:
-                del step
+            raise call.error(step.report) from error
         return step
 
     def _pause(self, call: LogicalRequest, wait: Wait) -> None:
@@ -209,7 +206,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, again if need be. See the class for what is returned and raised."""
         wrapped = self._async_transport()
-        call = self._begin(request, _deadline.of_task)
+        call = self._begin(request, of_task)
         now = self._clock.monotonic
         exchange = self._aexchange if call.allowed is None else self._abounded_exchange
         try:
@@ -262,7 +259,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         raise httpx.ReadTimeout("the deadline ended the attempt")
 
     async def _aanswered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
-        left = _deadline.of_task()
+        left = of_task()
         try:
             step = call.answered(response, self._clock.monotonic(), self._clock.time(), left)
         except BaseException:
@@ -270,24 +267,18 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             raise
         if step is None:
             return None
-        await adiscard(call.method, response)
+        call.discarded(await adiscard(call.method, response))
         if isinstance(step, Raise):
-            try:
-                raise step.error
-            finally:
-                del step  # or the error's traceback would lead to the error
+            raise call.error(step.report)
         return step
 
     async def _afailed(self, call: LogicalRequest, error: BaseException) -> Wait | None:
         if call.answer is not None:
             await aclose(call.answer)
-        left = _deadline.of_task()
+        left = of_task()
         step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
         if isinstance(step, Raise):
-            try:
-                raise step.error from error
-            finally:
-                del step
+            raise call.error(step.report) from error
         return step
 
     async def _apause(self, call: LogicalRequest, wait: Wait) -> None:
@@ -308,9 +299,9 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             terms = replace(terms, passive=True)
         policy = terms.policy
         allowed = policy.deadline if terms.enabled else None
-        block = _deadline.current()
+        block = current_block()
         if block is not None:
-            left = _deadline.remaining_of(block)
+            left = remaining_of(block)
             allowed = left if allowed is None else min(allowed, left)
         frozen = FrozenRequest(request)
         body = None
