@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 _TIMEOUTS = ("connect", "read", "write", "pool")
 
+_LONGEST = 2_000_000.0
+"""Seconds that a socket can be told to wait: poll() takes an int of milliseconds, and CPython lets
+longer ones wrap around, so that they may end at once.
+"""
+
 
 class FrozenRequest:
     """Method, URL, headers and extensions of one logical request; its body is `_body.py`'s to
@@ -77,7 +82,7 @@ class FrozenRequest:
         """Return the caller's own timeouts, none of them longer than `remaining` seconds."""
         given: Mapping[str, float | None] = self.extensions.get("timeout") or {}
         cut = {**dict.fromkeys(_TIMEOUTS), **given}
-        if remaining is None:
+        if remaining is None or remaining > _LONGEST:
             return cut
         return {
             name: remaining if own is None else min(own, remaining) for name, own in cut.items()
