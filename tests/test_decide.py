@@ -106,7 +106,7 @@ def test_a_write_that_may_have_run_is_not_sent_again(finding: Finding, earlier: 
     decision = after(*[REFUSED] * earlier, finding, facts=POST)
     assert isinstance(decision, FailUncertainWrite)
     assert decision.stop_reason is StopReason.NOT_REPLAY_SAFE
-    assert decision.reason.endswith("it may have run, and sending it again could run it twice")
+    assert decision.reason.endswith("not safe to send again")
 
 
 def test_a_write_that_provably_did_not_run_is_sent_again() -> None:

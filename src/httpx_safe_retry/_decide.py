@@ -113,7 +113,7 @@ def decide(
     if not last.transient:
         return fail(facts, findings, StopReason.NOT_TRANSIENT, last.reason)
     if not replay_safe(facts, findings):
-        reason = f"{last.reason}: it may have run, and sending it again could run it twice"
+        reason = f"{last.reason}: not safe to send again"
         return fail(facts, findings, StopReason.NOT_REPLAY_SAFE, reason)
     if at.obstacle is not None:
         reason = f"{last.reason}: {at.obstacle}"
@@ -139,19 +139,20 @@ def fail(facts: Facts, findings: Sequence[Finding], stop_reason: StopReason, rea
 
 def outcome_of(ending: Ending) -> tuple[Outcome, StopReason]:
     """Return how a request ended by this decision."""
-    match ending:
-        case Succeed():
-            return Outcome.SUCCESS, StopReason.DONE
-        case FailPermanent():
-            return Outcome.PERMANENT_FAILURE, StopReason.NOT_TRANSIENT
-        case FailUncertainWrite(stop_reason):
-            return Outcome.UNCERTAIN_WRITE, stop_reason
-        case FailExhausted(StopReason.DEADLINE as stop_reason):
-            return Outcome.DEADLINE_EXCEEDED, stop_reason
-        case FailExhausted(StopReason.CANCELLED as stop_reason):
-            return Outcome.CANCELLED, stop_reason
-        case FailExhausted(stop_reason):
-            return Outcome.EXHAUSTED, stop_reason
+    if isinstance(ending, Succeed):
+        return Outcome.SUCCESS, StopReason.DONE
+    if isinstance(ending, FailPermanent):
+        return Outcome.PERMANENT_FAILURE, StopReason.NOT_TRANSIENT
+    if isinstance(ending, FailUncertainWrite):
+        return Outcome.UNCERTAIN_WRITE, ending.stop_reason
+    return _LIMITS.get(ending.stop_reason, Outcome.EXHAUSTED), ending.stop_reason
+
+
+_LIMITS = {
+    StopReason.DEADLINE: Outcome.DEADLINE_EXCEEDED,
+    StopReason.CANCELLED: Outcome.CANCELLED,
+}
+"""The limits that have an outcome of their own."""
 
 
 def replay_safe(facts: Facts, findings: Sequence[Finding]) -> bool:

@@ -1,5 +1,5 @@
-"""The report in plain words: one line for a log at three in the morning, a paragraph for the
-rest.
+"""The report in plain words: one line for a log at three in the morning, a paragraph for whoever
+has to decide what comes next.
 """
 
 from __future__ import annotations
@@ -11,119 +11,135 @@ from ._outcome import Evidence, Outcome, StopReason
 if TYPE_CHECKING:
     from ._report import Attempt, RetryReport
 
-_EVIDENCE = {
-    Evidence.EXECUTED: "the server confirmed it",
-    Evidence.REFUSED: "the server did not run it",
-    Evidence.NOT_SENT: "it was not sent",
-    Evidence.AMBIGUOUS: "the server may or may not have run it",
-}
-
-_STOPPED = {
-    StopReason.DONE: "it was done",
-    StopReason.NOT_TRANSIENT: "sending the same again would not help",
-    StopReason.NOT_REPLAY_SAFE: (
-        "it may have run, and sending it again could run it twice: it is neither idempotent "
-        "nor does it carry an idempotency key"
-    ),
-    StopReason.BODY_NOT_REPLAYABLE: "its body could not be sent again",
-    StopReason.MAX_ATTEMPTS: "no attempts were left",
-    StopReason.RETRY_AFTER: "the server asked for a longer wait than the policy allows",
-    StopReason.DEADLINE: "the deadline left no time for another attempt",
-    StopReason.BUDGET: "the retry budget for this origin was spent",
-    StopReason.DISABLED: "retries are off for this request",
-    StopReason.CANCELLED: "it was cancelled",
-}
-
-_HEADLINE = {
+_ENDED = {
     Outcome.SUCCESS: "succeeded",
-    Outcome.PERMANENT_FAILURE: "failed for good",
+    Outcome.PERMANENT_FAILURE: "failed",
     Outcome.EXHAUSTED: "failed",
     Outcome.DEADLINE_EXCEEDED: "ran out of time",
     Outcome.CANCELLED: "was cancelled",
-    Outcome.UNCERTAIN_WRITE: "ended without certainty",
+}
+
+_BECAUSE = {
+    StopReason.NOT_TRANSIENT: "the same again is not expected to help",
+    StopReason.NOT_REPLAY_SAFE: "repeating it could run it twice",
+    StopReason.BODY_NOT_REPLAYABLE: "its body could not be sent again",
+    StopReason.MAX_ATTEMPTS: "no attempts were left",
+    StopReason.RETRY_AFTER: "the server asked for a longer wait than the policy allows",
+    StopReason.DEADLINE: "no time was left for another attempt",
+    StopReason.BUDGET: "the retry budget for this origin was spent",
+    StopReason.DISABLED: "retries were off for this request",
+    StopReason.CANCELLED: "it was cancelled",
+}
+
+_PROVED = {
+    Evidence.EXECUTED: "ran",
+    Evidence.REFUSED: "did not run",
+    Evidence.NOT_SENT: "was not sent",
+    Evidence.AMBIGUOUS: "may have run",
 }
 
 
 def seconds(value: float) -> str:
     """Return a duration as a person reads it: `0.25 s`, `12 s`."""
+    if value < 1:
+        return f"{round(value, 3):g} s"
     return f"{value:.3g} s" if value < 100 else f"{value:.0f} s"
 
 
-def result(attempt: Attempt) -> str:
-    """Return what came back from one attempt, in one or two words."""
-    if attempt.error_type is None:
-        return str(attempt.status)
-    if attempt.status is None:
-        return attempt.error_type
-    return f"{attempt.status}, then {attempt.error_type}"
-
-
 def summary(report: RetryReport) -> str:
-    """Return one line: what, how it ended, after how many attempts, and why it ended there."""
-    words = [f"{report.method} {report.url} {_HEADLINE[report.outcome]} after {_attempts(report)}"]
-    if report.attempts:
-        words.append(f": {result(report.attempts[-1])}")
-    if report.outcome is not Outcome.SUCCESS:
-        words.append(f"; {_STOPPED[report.stop_reason]}")
-        if report.stop_reason is StopReason.DEADLINE and report.deadline is not None:
-            words.append(f" ({seconds(report.elapsed)} of {seconds(report.deadline)} used)")
-    if report.outcome is Outcome.UNCERTAIN_WRITE:
-        words.append(
-            "; the server confirmed it" if report.executed else "; the server may have run it"
-        )
-    return "".join(words)
+    """Return one line: what, how it ended, what came back last, and why it ended there."""
+    words = f"{report.method} {report.url} {_ended(report)}"
+    if not report.attempts:
+        return f"{words} before it was sent"
+    last, limit = report.attempts[-1], report.max_attempts
+    words += f": {_result(last)} at attempt {last.number} of {limit}, {seconds(report.elapsed)}"
+    if report.outcome in (Outcome.SUCCESS, Outcome.CANCELLED):
+        return words
+    return f"{words}; {_because(report)}"
 
 
 def explain(report: RetryReport) -> str:
     """Return a paragraph: the attempts in order, what is known, and what to do next."""
-    lines = [f"{report.method} {report.url} {_HEADLINE[report.outcome]} after {_attempts(report)}."]
-    lines += [f"  {attempt.number}. {_attempt(attempt)}" for attempt in report.attempts]
+    spent = f"{seconds(report.elapsed)} in all"
+    if report.slept > 0:
+        spent += f", {seconds(report.slept)} of it waiting"
+    lines = [f"{report.method} {report.url} {_ended(report)} ({spent})."]
+    lines += [f"  {one.number}. {_attempt(one, report.is_write)}" for one in report.attempts]
     if report.outcome is not Outcome.SUCCESS:
-        lines.append(f"It ended there because {_STOPPED[report.stop_reason]}.")
-    lines.append(_advice(report))
+        again = f"It was not sent again because {_because(report)}."
+        lines.append(again if report.attempts else "It was not sent at all.")
+        lines += _advice(report)
     return "\n".join(lines)
 
 
-def _attempts(report: RetryReport) -> str:
-    limit = report.max_attempts
-    return f"{len(report.attempts)} of {limit} attempt{'' if limit == 1 else 's'}"
+def _ended(report: RetryReport) -> str:
+    if report.outcome is not Outcome.UNCERTAIN_WRITE:
+        return _ENDED[report.outcome]
+    return "happened, but no usable answer came back" if report.executed else "may have happened"
 
 
-def _attempt(attempt: Attempt) -> str:
-    words = [f"{result(attempt)} after {seconds(attempt.elapsed)}: {_EVIDENCE[attempt.evidence]}"]
+def _because(report: RetryReport) -> str:
+    words = _BECAUSE[report.stop_reason]
+    if report.stop_reason is StopReason.DEADLINE and report.deadline is not None:
+        words += f" within its {seconds(report.deadline)}"
+    return words
+
+
+def _result(attempt: Attempt) -> str:
+    came = (attempt.status, attempt.error_type)
+    return ", then ".join(str(one) for one in came if one is not None)
+
+
+def _attempt(attempt: Attempt, is_write: bool) -> str:
+    facts = [seconds(attempt.elapsed)]
+    if is_write or attempt.evidence is Evidence.NOT_SENT:
+        facts.append(_PROVED[attempt.evidence])
     if attempt.error_text:
-        words.append(f" ({attempt.error_text})")
+        facts.append(f'"{attempt.error_text}"')
+    words = f"{attempt.reason} ({'; '.join(facts)})"
     if attempt.anomaly is not None:
-        words.append(f"; its Retry-After was not followed: {attempt.anomaly}")
+        words += f"; the wait that it asked for was not followed: {attempt.anomaly}"
     if attempt.delay is not None:
-        words.append(f"; waited {seconds(attempt.delay)} ({attempt.delay_source})")
-    return "".join(words) + "."
+        words += f"; then a wait of {seconds(attempt.delay)} ({attempt.delay_source})"
+    return f"{words}."
 
 
-def _advice(report: RetryReport) -> str:
-    if report.outcome is Outcome.SUCCESS:
-        return "Nothing is left to do."
+def _advice(report: RetryReport) -> list[str]:
     if report.outcome is Outcome.UNCERTAIN_WRITE:
         return _advice_on_uncertainty(report)
-    did_not_happen = "The operation did not happen." if report.is_write else "Nothing was changed."
+    known = ["The operation did not happen."] if report.is_write else []
     if report.outcome is Outcome.PERMANENT_FAILURE:
-        return (
-            f"{did_not_happen} Change the request, or what it depends on, before sending it again."
-        )
-    return f"{did_not_happen} It can be sent again later."
+        return [*known, "Change the request, or what it depends on, before you send it again."]
+    if not report.replay_safe:
+        return [*known, "Send it again only if running it twice does no harm."]
+    return [*known, f"It can be sent again{_when(report)}."]
 
 
-def _advice_on_uncertainty(report: RetryReport) -> str:
-    if report.executed:
-        known = "The operation did happen, but the server's answer to it was lost."
-    else:
-        known = (
-            "Nobody knows whether the operation happened: tell your user that, not that it failed."
-        )
-    if report.replay_safe:
-        means = "with the same key" if report.idempotency_key_present else "unchanged"
-        return f"{known} Sending the same request again, {means}, is safe."
-    return (
-        f"{known} Do not send it again blindly: look up on the server whether it is there. "
-        "Next time send an idempotency key that the server honours, and this is retried for you."
+def _advice_on_uncertainty(report: RetryReport) -> list[str]:
+    known = (
+        "The operation did happen: do not tell your user that it failed."
+        if report.executed
+        else "Nobody knows whether the operation happened: tell your user that, not that it failed."
     )
+    if report.replay_safe:
+        # The key may have been made by the policy, so that the caller doesn't hold it.
+        key = " with the same idempotency key (a new one could run it twice)"
+        key = key if report.idempotency_key_present else ""
+        return [known, f"The same request can safely be sent again{key}{_when(report)}."]
+    return [
+        known,
+        "Look up on the server what became of it before you send it again.",
+        "It is not idempotent and carries no idempotency key: next time send one that the server "
+        "honours.",
+    ]
+
+
+def _when(report: RetryReport) -> str:
+    if report.stop_reason is StopReason.BODY_NOT_REPLAYABLE:
+        return ", with its body made anew"
+    if report.stop_reason is StopReason.BUDGET:
+        return ", but not at once: much is failing there"
+    asked = report.attempts[-1].retry_after if report.attempts else None
+    if report.stop_reason is StopReason.RETRY_AFTER and asked is not None:
+        return f", in {seconds(asked)} and not sooner"
+    return ""

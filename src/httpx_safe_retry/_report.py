@@ -25,7 +25,9 @@ class Attempt:
     error_text: str | None
     """The text of that error, without anything secret, or None."""
     evidence: Evidence
+    """What it proves about whether the server ran the request."""
     elapsed: float
+    """Until the answer was there, or the error; no wait is part of it."""
     retry_after: float | None = None
     """The wait that the server asked for, before any clamping."""
     anomaly: str | None = None
@@ -33,6 +35,7 @@ class Attempt:
     delay: float | None = None
     """The wait before the next attempt; None when there was none."""
     delay_source: DelaySource | None = None
+    """Which rule chose that wait."""
     reason: str = ""
     """Why the request was sent again, or was not."""
 
@@ -54,21 +57,26 @@ class RetryReport(_Unfolded):
 
     outcome: Outcome
     stop_reason: StopReason
+    """Which rule ended it."""
     executed: bool | None
     """Whether the server ran the request: True it confirmed it, False it provably did not, None
     nobody knows."""
     attempts: tuple[Attempt, ...]
+    """In order; none if it ended before the first."""
     elapsed: float
     """From the start of the first attempt until the end, waits included."""
     slept: float
     """How much of that was spent waiting between attempts."""
     replay_safe: bool
-    """Whether sending the same request again can't run it twice."""
+    """Whether sending the same request again, with the same idempotency key if it has one, can't
+    run it twice."""
     idempotency_key_present: bool
+    """Whether it carried an idempotency key, its own or one that the policy made."""
     method: str
     url: str
     """Scheme, host, port and path; nothing else of the URL."""
     max_attempts: int
+    """How many attempts were allowed: 1 where retries were off."""
     deadline: float | None
     """The total time that was allowed, or None."""
     is_write: bool
@@ -93,7 +101,10 @@ class RetryReport(_Unfolded):
         # Reached only for what isn't there: a field that isn't filled in yet, or nothing of ours.
         if name not in type(self).__dataclass_fields__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        RetryReport.__init__(self, *self._unfold())
+        fields = self._unfold()
+        # What made them knows the whole request: the report may be kept for longer than that.
+        _set_unfold(self, lambda: fields)
+        RetryReport.__init__(self, *fields)
         return getattr(self, name)
 
 
