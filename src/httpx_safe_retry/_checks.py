@@ -50,6 +50,12 @@ def check_instance(name: str, value: object, kind: type[Any]) -> None:
         raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r}")
 
 
+def check_methods(name: str, value: object, *methods: str) -> None:
+    """Refuse anything but an object (not a class) that can be called under these names."""
+    if isinstance(value, type) or not all(callable(getattr(value, one, None)) for one in methods):
+        raise TypeError(f"{name} must be an object with {', '.join(methods)}, not {value!r}")
+
+
 def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Refuse anything but one of `allowed`."""
     if value not in allowed:

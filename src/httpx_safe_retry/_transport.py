@@ -6,6 +6,7 @@ renames. What only one of them needs stands in functions of its own.
 
 from __future__ import annotations
 
+import inspect
 import random as _random
 import threading
 import warnings
@@ -20,6 +21,7 @@ import httpx
 
 from ._body import freeze
 from ._budget import Budget, RetryBudget
+from ._checks import check_methods
 from ._clock import Clock, Random, SystemClock
 from ._course import Setting
 from ._deadline import current as current_block
@@ -86,6 +88,12 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     ) -> None:
         if not (isinstance(policy, RetryPolicy) or callable(policy)):
             raise TypeError(f"policy must be a RetryPolicy or a callable, not {policy!r}")
+        if budget is not None and budget != "own":
+            check_methods("budget", budget, "deposit", "withdraw")
+        if clock is not None:
+            check_methods("clock", clock, "monotonic", "time", "sleep", "asleep")
+        if not callable(random):
+            raise TypeError(f"random must be a callable, not {random!r}")
         self._policy = policy
         self._terms = Terms(policy) if isinstance(policy, RetryPolicy) else None
         self._clock = SystemClock() if clock is None else clock
@@ -110,7 +118,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             warnings.warn(
                 "the wrapped transport was made with retries=...: each attempt of this one "
                 "multiplies them, and they know no deadline. Leave them at 0",
-                stacklevel=2,
+                stacklevel=_level_of_caller(),
             )
         self._building = threading.Lock()
         self._closing = threading.Event()
@@ -403,3 +411,13 @@ def _wrong_kind(transport: object, kind: str, client: str, wanted: str) -> TypeE
         f"this RetryTransport wraps {kind} transport ({type(transport).__name__}), but "
         f"{client} was given it: wrap {wanted} or another of its kind instead"
     )
+
+
+def _level_of_caller() -> int:
+    """Return how far up the stack the code is that uses this package: it gets the warning, and
+    each line of it once.
+    """
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    return level
