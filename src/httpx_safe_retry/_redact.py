@@ -7,8 +7,10 @@ token or an idempotency key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     import httpx
@@ -19,11 +21,18 @@ _HARMLESS = frozenset(
         b"accept",
         b"accept-encoding",
         b"accept-language",
+        b"cache-control",
         b"connection",
+        b"content-encoding",
         b"content-length",
         b"content-type",
+        b"dnt",
+        b"expect",
         b"host",
+        b"pragma",
+        b"te",
         b"transfer-encoding",
+        b"upgrade-insecure-requests",
         b"user-agent",
     }
 )
@@ -45,21 +54,38 @@ def shown_url(url: httpx.URL) -> str:
 
 
 def shown_text(text: str, url: httpx.URL, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return an error's text as one short printable line; withheld if it quotes something
+    """Return an error's text as one short printable line; withheld if it may quote something
     secret.
     """
-    if any(secret in text for secret in _secrets(url, headers)):
-        return "text withheld: it quotes the request"
+    if any(_quotes(text, secret) for secret in _secrets(url, headers)):
+        return "text withheld: it may quote the request"
     line = "".join(char if char.isprintable() else " " for char in text)
     return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]}..."
 
 
-def _secrets(url: httpx.URL, headers: Iterable[tuple[bytes, bytes]]) -> Iterable[str]:
-    values = [value for name, value in headers if name.lower() not in _HARMLESS]
-    values += [url.userinfo, url.query, url.fragment.encode()]
-    for value in values:
-        for part in {value, *value.split()}:
-            if part:
-                yield part.decode("latin-1")
+_SEPARATORS = re.compile(rb"[\s;,&=\"]+")
+
+_SHORTEST_PART = 4
+"""Shorter parts of a value are words like "a", or numbers: every other text would quote them."""
+
+
+def _secrets(url: httpx.URL, headers: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:
+    wholes = [value for name, value in headers if name.lower() not in _HARMLESS]
+    wholes += [url.userinfo, *url.userinfo.split(b":"), url.query, url.fragment.encode()]
+    for whole in wholes:
+        parts = _SEPARATORS.split(whole)
+        for value in {whole, *(part for part in parts if len(part) >= _SHORTEST_PART)}:
+            for form in {value, unquote_to_bytes(value)}:
+                yield form.decode("latin-1")
+                yield form.decode("utf-8", "replace")
                 # As repr() writes it, which is how h11 quotes.
-                yield repr(part)[2:-1]
+                yield repr(form)[2:-1]
+
+
+def _quotes(text: str, secret: str) -> bool:
+    # As a word of its own: "1" is not quoted by "[Errno 111]".
+    if not secret.strip() or secret not in text:
+        return False
+    start = r"(?<!\w)" if secret[0].isalnum() else ""
+    end = r"(?!\w)" if secret[-1].isalnum() else ""
+    return re.search(f"{start}{re.escape(secret)}{end}", text) is not None
