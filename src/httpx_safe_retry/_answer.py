@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ._checks import check_seconds
-from ._classify import known_name
 from ._decide import Wish
 from ._outcome import DelaySource, Verdict
 from ._policy import RetryPolicy
@@ -21,24 +21,19 @@ def view(response: httpx.Response, request: httpx.Request, read: bytes | None) -
 
     What they do to the view leaves the answer itself unread for the caller.
     """
-    if read is None:
-        response.request = request
-        return response
-    kind = type(response)
-    try:
-        return kind(
-            response.status_code,
-            headers=response.headers,
-            content=read,
-            request=request,
-            extensions=response.extensions,
-        )
-    except Exception as error:
-        if known_name(type(error)) != "DecodingError":
-            raise
-        # A body that can't be decoded is the caller's to meet, in the way that they read it.
-        response.request = request
-        return response
+    if read is not None:
+        # A body that can't be decoded is the caller's to meet, in the way that they read it; and
+        # somebody's own class may not be made like this.
+        with suppress(Exception):
+            return type(response)(
+                response.status_code,
+                headers=response.headers,
+                content=read,
+                request=request,
+                extensions=response.extensions,
+            )
+    response.request = request
+    return response
 
 
 def replayed(response: httpx.Response) -> bool:

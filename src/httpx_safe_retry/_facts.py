@@ -43,8 +43,9 @@ def usable_key(key: object) -> str:
     """
     if not isinstance(key, str):
         raise TypeError(f"idempotency_key must return a str, not {type(key).__name__}")
-    if not key.strip() or not (key.isascii() and key.isprintable()):
-        raise ValueError("idempotency_key must return printable ASCII that isn't blank")
+    # A field value has no blanks around it (RFC 9110 section 5.5), and h11 refuses one that has.
+    if not key or key != key.strip() or not (key.isascii() and key.isprintable()):
+        raise ValueError("idempotency_key must return printable ASCII without blanks around it")
     return key
 
 
