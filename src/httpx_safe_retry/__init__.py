@@ -61,4 +61,3 @@ __all__ = [
 
 for _name in __all__:
     globals()[_name].__module__ = __name__
-del _name
