@@ -124,7 +124,7 @@ def test_a_key_of_printable_ascii_is_usable(key: str) -> None:
     "key", ["", " ", " k", "k ", "k\n", "a\nb", "a\tb", "a\x00", "clé", "a\x7f"]
 )
 def test_a_key_that_can_not_be_sent_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="^idempotency_key must return printable ASCII without"):
+    with pytest.raises(ValueError, match="idempotency_key must return printable ASCII without"):
         usable_key(key)
 
 

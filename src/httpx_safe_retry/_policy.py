@@ -60,14 +60,15 @@ class RetryPolicy:
         that `idempotency_key` sets.
     idempotency_key: makes the key of a POST or PATCH that carries none. Called once per logical
         request, before the first attempt; every attempt carries the same key. Opt in only where the
-        server honours such keys: to one that doesn't, a keyed request is not safe to repeat.
+        server honours such keys: to one that doesn't, a keyed request is not safe to repeat. You
+        don't get to see the key: set your own where you may have to send the same again later.
     classify: called with the request and the response or error of each attempt; returns a
         `Verdict`, or None for the usual one. Bodies within `prefetch` are readable.
     respect_retry_after: whether a valid Retry-After replaces the backoff.
     delay_hint: reads the wait out of a response that is going to be retried; seconds, or None.
         Treated like Retry-After, and asked first.
-    retry_after_max: the longest such wait that is followed; `retry_after_over` says what becomes of
-        a longer one: "clamp" it, "stop", or use the "backoff".
+    retry_after_max: the longest such wait that is followed.
+    retry_after_over: what becomes of a longer one: "clamp" it, "stop", or use the "backoff".
     retry_after_past_deadline: what becomes of one that ends past the deadline: "backoff" or "stop".
     retry_after_jitter: a random part of up to this much, on top of such a wait.
     offline: whether "network unreachable" is transient.
