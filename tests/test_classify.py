@@ -675,7 +675,7 @@ def test_the_last_error_of_a_layer_inside_does_not_hide_the_attempts_before(
 
 def test_a_report_of_another_kind_is_no_report() -> None:
     error = httpx.ConnectError("")
-    error.report = "a"  # type: ignore[attr-defined]  # as some other library may
+    vars(error)["report"] = "as some other library may have"
     assert row(of_error(error)) == (NOT_SENT, True)
 
 
@@ -691,10 +691,11 @@ def test_a_cyclic_chain_ends() -> None:
 
 
 def test_an_endless_chain_is_walked_for_a_hundred_steps() -> None:
-    first = last = httpx.ReadTimeout("")
+    first = httpx.ReadTimeout("")
+    last: BaseException = first
     for _ in range(100_000):
         last.__cause__ = deeper = OSError()
-        last = deeper  # type: ignore[assignment]
+        last = deeper
     assert len(list(causes(first))) == 100
 
 

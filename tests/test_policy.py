@@ -150,7 +150,8 @@ def test_what_is_empty_stays_empty() -> None:
     policy = RetryPolicy(
         statuses=(), refusal_statuses=(), idempotent_methods=(), idempotency_headers=()
     )
-    assert not policy.statuses | policy.refusal_statuses | policy.idempotent_methods  # type: ignore[operator]  # kept as frozensets
+    kept = [policy.statuses, policy.refusal_statuses, policy.idempotent_methods]
+    assert kept == [frozenset()] * 3
     assert (policy.idempotency_headers, policy.key_names) == ((), frozenset())
 
 
