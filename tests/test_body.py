@@ -158,7 +158,7 @@ def test_a_buffer_in_a_list_that_changes_between_attempts_is_sent_as_it_was() ->
     assert send(body) == b"12"
 
 
-class Resuming:
+class Resuming(httpx.SyncByteStream):
     """Has more to give after its end, as one that reads a queue until it is empty."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Resuming:
         return step
 
 
-class AsyncResuming:
+class AsyncResuming(httpx.AsyncByteStream):
     """The same, async."""
 
     def __init__(self) -> None:
@@ -190,13 +190,13 @@ class AsyncResuming:
 
 
 def test_a_body_ends_where_it_ended_first() -> None:
-    body = frozen(Resuming())
+    body = freeze(request(stream=Resuming()), memory=9, limit=9)
     assert send(body) == send(body) == b"1"
 
 
 @pytest.mark.anyio
 async def test_an_async_body_ends_where_it_ended_first() -> None:
-    body = frozen(AsyncResuming())
+    body = freeze(request(stream=AsyncResuming()), memory=9, limit=9)
     assert await asend(body) == await asend(body) == b"1"
 
 
@@ -335,6 +335,17 @@ def test_a_file_is_not_read_into_memory_at_once() -> None:
     body = frozen(iter([bytes(1 << 20)]), memory=0)
     send(body)
     assert {len(chunk) for chunk in cast("httpx.SyncByteStream", body.stream())} == {1 << 16}
+    body.close()
+
+
+def test_a_temporary_file_that_somebody_cut_short_is_no_complete_body(
+    files: list[IO[bytes]],
+) -> None:
+    body = frozen(iter([bytes(1 << 17)]), memory=0)
+    send(body)
+    files[0].truncate(1000)
+    with pytest.raises(OSError, match="cut short"):
+        send(body)
     body.close()
 
 

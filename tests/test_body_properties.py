@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx
@@ -137,6 +137,38 @@ def test_every_async_attempt_sends_the_original_or_there_is_none(
 
     with moving(upload.sizes):
         anyio.run(attempts, backend=backend)
+
+
+@given(upload=uploads, turns=st.lists(st.booleans(), max_size=40))
+def test_two_readers_in_any_order_both_get_the_original(upload: Upload, turns: list[bool]) -> None:
+    with moving(upload.sizes):
+        body = freeze(_request(generate(upload.chunks)), memory=upload.memory, limit=1 << 20)
+        readers = [iter(cast("httpx.SyncByteStream", body.stream())) for _ in range(2)]
+        got = [b"", b""]
+        for turn in turns:
+            got[turn] += next(readers[turn], b"")
+        for number, reader in enumerate(readers):
+            assert got[number] + b"".join(reader) == upload.data
+        body.close()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@given(upload=uploads, turns=st.lists(st.booleans(), max_size=40))
+def test_two_async_readers_in_any_order_both_get_the_original(
+    backend: str, upload: Upload, turns: list[bool]
+) -> None:
+    async def read() -> None:
+        body = freeze(_request(agenerate(upload.chunks)), memory=upload.memory, limit=1 << 20)
+        readers = [aiter(cast("httpx.AsyncByteStream", body.stream())) for _ in range(2)]
+        got = [b"", b""]
+        for turn in turns:
+            got[turn] += await anext(readers[turn], b"")
+        for number, reader in enumerate(readers):
+            assert got[number] + b"".join([chunk async for chunk in reader]) == upload.data
+        await body.aclose()
+
+    with moving(upload.sizes):
+        anyio.run(read, backend=backend)
 
 
 def _request(content: Any) -> httpx.Request:

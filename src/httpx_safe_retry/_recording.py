@@ -116,7 +116,10 @@ class Recording:
             if self._file is None or self.lost is not None:
                 raise httpx.StreamConsumed
             self._file.seek(offset)
-            return self._file.read(_READ)
+            data = self._file.read(_READ)
+            if not data:
+                raise OSError("the temporary file of a request body has been cut short")
+            return data
 
     def flush(self) -> None:
         """Write what is pending to the file, or close the file when the recording is lost."""
