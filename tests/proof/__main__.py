@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
-import warnings
 from collections.abc import Sequence
 from time import monotonic
 
-from .campaign import all_cases, campaign, sample
+from .campaign import all_cases, campaign, quiet, sample
 from .cases import FAMILIES, PROTOCOLS
 from .drivers import CLIENTS
 from .judge import Tally
@@ -29,9 +27,6 @@ _HEADINGS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if ours broke a law, or 2 if time was up before the last case."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("httpx_safe_retry").setLevel(logging.CRITICAL)
-    # httpx leaves generators of its own unfinished when a request fails, and trio says so.
-    warnings.filterwarnings("ignore", "Async generator 'httpx", ResourceWarning)
     cases = all_cases(options.family or FAMILIES, options.protocol or PROTOCOLS)
     if options.sample is not None:
         cases = sample(cases, options.sample, options.seed)
@@ -100,4 +95,5 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
+    quiet()
     sys.exit(main())

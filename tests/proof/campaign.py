@@ -5,7 +5,9 @@ The rule: a batch is of one family and one protocol, so that it needs one server
 
 from __future__ import annotations
 
+import logging
 import random
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
@@ -22,6 +24,13 @@ from .judge import Tally
 from .server import Server
 
 _BATCH = 250
+
+
+def quiet() -> None:
+    """Let this process say nothing of what is expected of all these failures."""
+    logging.getLogger("httpx_safe_retry").setLevel(logging.CRITICAL)
+    # httpx leaves generators of its own unfinished when a request fails, and trio says so.
+    warnings.filterwarnings("ignore", "Async generator 'httpx", ResourceWarning)
 
 
 def all_cases(families: Sequence[Family], protocols: Sequence[Protocol] = PROTOCOLS) -> list[Case]:
@@ -85,7 +94,7 @@ def campaign(
                 return
             yield run_cases(client, batch)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=quiet) as pool:
         running: set[Future[Tally]] = set()
         while todo or running:
             while todo and len(running) < jobs and monotonic() <= end:

@@ -12,11 +12,14 @@ from typing import Literal, TypeAlias, get_args
 
 Family: TypeAlias = Literal["sync", "asyncio", "trio"]
 Protocol: TypeAlias = Literal["http/1.1", "http/2"]
-Framing: TypeAlias = Literal["none", "length", "chunked"]
+Framing: TypeAlias = Literal["none", "length", "chunked", "long"]
 Commit: TypeAlias = Literal["head", "whole"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+LONG = 200_000
+"""Bytes of a body that fits neither into the buffers of a socket nor into an HTTP/2 window."""
 
 AT_ONCE = -1
 """Before anything is read: at accept, or while a connection that is used again lies idle."""
@@ -135,7 +138,9 @@ class Size:
 def settings(family: Family, protocol: Protocol) -> Iterator[Case]:
     """Yield what there is to attack."""
     for operation in OPERATIONS:
-        framings: tuple[Framing, ...] = ("length", "chunked") if operation.body else ("none",)
+        framings: tuple[Framing, ...] = (
+            ("length", "chunked", "long") if operation.body else ("none",)
+        )
         for framing in framings:
             for reused in (False, True):
                 for commit in get_args(Commit):
@@ -144,20 +149,26 @@ def settings(family: Family, protocol: Protocol) -> Iterator[Case]:
 
 def attacks(setting: Case, size: Size) -> Iterator[Case]:
     """Yield every way to attack it."""
-    faults = [*_cuts(size, setting), *_breaks(size)]
+    faults = [*_cuts(size, setting), *_breaks(size, setting)]
     if setting.protocol == "http/2":
         faults += [*_resets(setting), *_goaways(setting)]
     for fault in faults:
         yield replace(setting, fault=fault)
 
 
+def _places(end: int, setting: Case) -> range:
+    # Of a long body, some places have to do.
+    return range(0, end, max(1, end // 24) if setting.framing == "long" else 1)
+
+
 def _cuts(size: Size, setting: Case) -> Iterator[Fault]:
     for by in ("fin", "rst"):
-        for at in range(AT_ONCE, size.request):
+        yield Cut("request", AT_ONCE, by)
+        for at in _places(size.request, setting):
             yield Cut("request", at, by)
-        for at in range(size.response + 1):
+        for at in _places(size.response + 1, setting):
             yield Cut("response", at, by)
-            if setting.protocol == "http/2" and not setting.reused:
+            if _may_be_late(setting):
                 yield Cut("response", at, by, late=True)
     # Each of these lasts until the client's patience ends, so the telling places alone.
     for at in (AT_ONCE, 0, size.request // 2, size.request - 1):
@@ -166,8 +177,13 @@ def _cuts(size: Size, setting: Case) -> Iterator[Fault]:
         yield Cut("response", at, "silence")
 
 
-def _breaks(size: Size) -> Iterator[Fault]:
-    for at in range(size.request):
+def _may_be_late(setting: Case) -> bool:
+    # A server that gives no window gets no more than one.
+    return setting.protocol == "http/2" and not setting.reused and setting.framing != "long"
+
+
+def _breaks(size: Size, setting: Case) -> Iterator[Fault]:
+    for at in _places(size.request, setting):
         yield Break(at, "WriteError")
         yield Break(at, "WriteTimeout")
 

@@ -27,7 +27,7 @@ from httpx_safe_retry import (
     get_report,
 )
 
-from .cases import Break, Case, Cut
+from .cases import LONG, Break, Case, Cut, Reset
 from .server import PATIENCE, Server
 
 Client: TypeAlias = Literal["ours", "httpx", "httpx-retries"]
@@ -74,9 +74,10 @@ def _claim_of_response(client: Client, response: httpx.Response) -> Claim:
 def _claim_of_error(client: Client, error: Exception) -> Claim:
     if isinstance(error, RetryError):
         return _claim_of(error.report)
-    if client != "ours" and isinstance(error, httpx.TransportError):
-        return Claim(success=False, words=repr(error))
-    return Claim(success=False, unexpected=repr(error))
+    # To the other clients' callers, an exception of any kind is a failure.
+    return Claim(
+        success=False, unexpected=repr(error) if client == "ours" else None, words=repr(error)
+    )
 
 
 # The client's own socket --------------------------------------------------------------------------
@@ -235,6 +236,8 @@ def _request(case: Case, url: str, number: int) -> tuple[httpx.Request, str]:
     content: bytes | Iterator[bytes] | AsyncIterator[bytes] | None = None
     if case.framing == "length":
         content = b"".join(_CHUNKS)
+    elif case.framing == "long":
+        content = bytes(LONG)
     elif case.framing == "chunked":
         content = iter(_CHUNKS) if case.family == "sync" else _Chunks()
     headers = {"Idempotency-Key": f"{number:07d}"} if case.operation.keyed else {}
@@ -249,10 +252,11 @@ def _request(case: Case, url: str, number: int) -> tuple[httpx.Request, str]:
 
 
 def _timeouts(case: Case) -> dict[str, float | None]:
-    seconds = PATIENCE
-    if isinstance(case.fault, Cut) and case.fault.by == "silence":
-        seconds = _SILENCE
-    return {"connect": PATIENCE, "read": seconds, "write": PATIENCE, "pool": PATIENCE}
+    silence = isinstance(case.fault, Cut) and case.fault.by == "silence"
+    # Waiting for the window of a stream, httpcore does not see that it was reset.
+    deafness = isinstance(case.fault, Reset) and case.framing == "long"
+    read = _SILENCE if silence or deafness else PATIENCE
+    return {"connect": PATIENCE, "read": read, "write": PATIENCE, "pool": PATIENCE}
 
 
 def _wrapped(client: Client, transport: Any) -> Any:

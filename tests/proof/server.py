@@ -406,6 +406,9 @@ class Http2:
             elif isinstance(event, h2.events.DataReceived):
                 if event.stream_id in self._heads:
                     self._reaches("data", event.stream_id)
+                if event.stream_id in self._heads:
+                    size = event.flow_controlled_length
+                    self._h2.acknowledge_received_data(size, event.stream_id)
             elif isinstance(event, h2.events.StreamEnded) and event.stream_id in self._heads:
                 self._ends(event.stream_id)
         self._flush()
