@@ -182,7 +182,7 @@ MULTIPART = (
 FIXED = (
     Kind("no body", dict, b""),
     Kind("bytes", lambda: {"content": DATA}),
-    Kind("json", lambda: {"json": {"a": 1}}, b'{"a":1}'),
+    Kind("json", lambda: {"json": ["a"]}, b'["a"]'),
     Kind("form data", lambda: {"data": {"a": "1"}}, b"a=1"),
 )
 SYNC_ONLY = (
