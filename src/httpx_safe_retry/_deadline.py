@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -20,7 +20,7 @@ _ends: ContextVar[tuple[float, Clock] | None] = ContextVar(
 
 
 @contextmanager
-def deadline(seconds: float, *, clock: Clock | None = None) -> Iterator[None]:
+def deadline(seconds: float, *, clock: Clock | None = None) -> Generator[None, None, None]:
     """Give everything inside the block `seconds` in all: attempts, waits, redirects, auth flows.
 
     Nested blocks and `RetryPolicy.deadline` can only shorten it: the soonest wins. The block itself
@@ -36,7 +36,9 @@ def deadline(seconds: float, *, clock: Clock | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def incoming_deadline(value: str | None, *, clock: Clock | None = None) -> Iterator[None]:
+def incoming_deadline(
+    value: str | None, *, clock: Clock | None = None
+) -> Generator[None, None, None]:
     """Pass on the deadline that came with a request: the server's side of `deadline_header`.
 
     `value`: the header as it came, milliseconds in decimal digits. Missing (None) or malformed, it
@@ -53,7 +55,7 @@ def incoming_deadline(value: str | None, *, clock: Clock | None = None) -> Itera
 
 
 @contextmanager
-def _block(seconds: float, clock: Clock) -> Iterator[None]:
+def _block(seconds: float, clock: Clock) -> Generator[None, None, None]:
     outer = _ends.get()
     end = clock.monotonic() + seconds
     if outer is not None:

@@ -194,7 +194,8 @@ class LogicalRequest:
         if policy.deadline_header is not None:
             ends = self.task_ends if self.ends is None else min(self.task_ends, self.ends)
             if ends != float("inf"):
-                headers[policy.deadline_header] = str(max(0, int((ends - now) * 1000)))
+                left = min(max(ends - now, 0), 1e9)  # so that no float overflows
+                headers[policy.deadline_header] = str(int(left * 1000))
         if number > 1 or self.remaining is not None:
             self.timeouts = extensions["timeout"] = frozen.timeouts(self.remaining)
         if number > 1 and policy.attempt_header is not None:
