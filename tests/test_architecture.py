@@ -54,9 +54,12 @@ SHELL = {
     "_clock",
     "_deadline",
     "_events",
+    "_files",
     "_httpx_private",
+    "_recorded",
     "_recording",
     "_rest",
+    "_streams",
     "_transport",
 }
 

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from httpx_safe_retry import _body, _httpx_private, _recording
+from httpx_safe_retry import _httpx_private, _recorded, _recording
 from httpx_safe_retry._body import Body, freeze
 from httpx_safe_retry._httpx_private import content_behind, files_behind, is_multipart
 
@@ -424,7 +425,7 @@ def test_a_forgotten_body_leaves_no_file_behind() -> None:
 async def test_the_temporary_file_of_an_async_body_is_gone_at_the_end(
     monkeypatch: pytest.MonkeyPatch, files: list[IO[bytes]], end: str
 ) -> None:
-    monkeypatch.setattr(_body, "_BATCH_FOR_THREAD", 1000)
+    monkeypatch.setattr(_recorded, "_BATCH_FOR_THREAD", 1000)
     content = AsyncSequence([bytes(1000)] * 3)
     body = frozen(content, memory=0, limit=2000 if end == "limit" else 1 << 20)
     await asend(body, 1)
@@ -443,7 +444,7 @@ async def test_the_temporary_file_of_an_async_body_is_gone_at_the_end(
 
 @pytest.mark.anyio
 async def test_the_event_loop_never_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_body, "_BATCH_FOR_THREAD", 1000)
+    monkeypatch.setattr(_recorded, "_BATCH_FOR_THREAD", 1000)
     threads: set[int] = set()
 
     class File(io.BytesIO):
@@ -479,7 +480,7 @@ async def test_the_event_loop_never_waits_for_the_disk(monkeypatch: pytest.Monke
 async def test_spooling_does_not_depend_on_a_free_worker_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_body, "_BATCH_FOR_THREAD", 1)
+    monkeypatch.setattr(_recorded, "_BATCH_FOR_THREAD", 1)
     body = frozen(AsyncSequence(CHUNKS), memory=0)
     limiter = anyio.to_thread.current_default_thread_limiter()
     before, limiter.total_tokens = limiter.total_tokens, 1
@@ -504,7 +505,7 @@ class FullDisk(io.BytesIO):
 def test_an_upload_goes_on_when_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     file = FullDisk()
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda: file)
-    monkeypatch.setattr(_body, "_BATCH", 1)
+    monkeypatch.setattr(_recorded, "_BATCH", 1)
     body = frozen(generate(), memory=5)
     assert send(body) == DATA
     assert file.closed
@@ -633,7 +634,7 @@ async def test_a_generator_that_was_cancelled_is_never_taken_for_a_complete_body
 async def test_a_cancellation_while_a_chunk_is_written_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_body, "_BATCH_FOR_THREAD", 1)
+    monkeypatch.setattr(_recorded, "_BATCH_FOR_THREAD", 1)
     body = frozen(AsyncSequence(CHUNKS), memory=0)
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -642,6 +643,11 @@ async def test_a_cancellation_while_a_chunk_is_written_loses_nothing(
     assert body.obstacle() is None
     assert await asend(body) == DATA
     await body.aclose()
+
+
+def test_any_buffer_is_a_chunk() -> None:
+    body = frozen(iter([array("B", [49, 50]), memoryview(b"3456")[::2]]))
+    assert send(body) == send(body) == b"1235"
 
 
 def test_a_chunk_that_is_not_bytes_is_the_callers_error() -> None:
@@ -1031,7 +1037,7 @@ def test_an_upload_that_goes_on_after_the_answer_is_not_disturbed() -> None:
 async def test_an_async_upload_that_goes_on_after_the_answer_is_not_disturbed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_body, "_BATCH_FOR_THREAD", 1)
+    monkeypatch.setattr(_recorded, "_BATCH_FOR_THREAD", 1)
     body = frozen(agenerate(), memory=0)
     iterator = aiter(cast("httpx.AsyncByteStream", body.stream()))
     first = await anext(iterator)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from httpx_safe_retry import _body, _recording
+from httpx_safe_retry import _recorded, _recording
 from httpx_safe_retry._body import freeze
 
 from .bodies import (
@@ -61,8 +61,8 @@ uploads = st.builds(
 def moving(sizes: tuple[int, int, int, int]) -> Iterator[None]:
     batch, read, pieces, pending = sizes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_body, "_BATCH", batch)
-        patch.setattr(_body, "_BATCH_FOR_THREAD", batch)
+        patch.setattr(_recorded, "_BATCH", batch)
+        patch.setattr(_recorded, "_BATCH_FOR_THREAD", batch)
         patch.setattr(_recording, "_READ", read)
         patch.setattr(_recording, "_MOST_PIECES", pieces)
         patch.setattr(_recording, "_MOST_PENDING", pending)
