@@ -38,7 +38,12 @@ def view(response: httpx.Response, request: httpx.Request, read: bytes | None) -
 
 def replayed(response: httpx.Response) -> bool:
     """Whether the answer is marked as the recorded result of its idempotency key."""
-    return bool(response.headers.get("Idempotent-Replayed", "").strip().lower() == "true")
+    return mark_of_replay(response.headers)
+
+
+def mark_of_replay(headers: httpx.Headers) -> bool:
+    """The same, for whoever must not hold on to the answer."""
+    return bool(headers.get("Idempotent-Replayed", "").strip().lower() == "true")
 
 
 def wish_of(policy: RetryPolicy, seen: httpx.Response, wall: float) -> Wish | None:

@@ -105,10 +105,16 @@ class LogicalRequest:
         """The method of every attempt."""
         return self._frozen.method
 
-    @property
-    def prefetch(self) -> int:
-        """How long a body may be to be read within the attempt."""
-        return self._policy.prefetch if self._terms.active else 0
+    def prefetch(self, status: int) -> int:
+        """How long the body of an answer may be to be read within the attempt.
+
+        One that is thrown away is not read first: a server that is struggling may take its time.
+        """
+        if not self._terms.active:
+            return 0
+        if status in self._policy.statuses and self._course.goes_on_after(status):
+            return 0
+        return self._policy.prefetch
 
     @property
     def ends(self) -> float | None:
@@ -228,7 +234,14 @@ class LogicalRequest:
             return False
         elapsed = now - self._started
         unfold = partial(
-            unfold_success, self._frozen, self._terms, self._new_key, status, elapsed, self.allowed
+            unfold_success,
+            self._frozen,
+            self._terms,
+            self._new_key,
+            status,
+            response.headers,
+            elapsed,
+            self.allowed,
         )
         _attach(RetryReport.folded(unfold), response)
         return True

@@ -5,8 +5,10 @@ them.
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
-from ._classify import Finding
+from ._answer import mark_of_replay
+from ._classify import Finding, classify_answer
 from ._decide import Decision, Facts, Retry, Wish, executed, replay_safe
 from ._events import (
     AttemptFinished,
@@ -19,10 +21,13 @@ from ._events import (
 )
 from ._facts import facts_of
 from ._frozen import FrozenRequest
-from ._outcome import Evidence, Outcome, StopReason
+from ._outcome import Outcome, StopReason
 from ._policy import Terms
 from ._redact import shown_text, shown_url
 from ._report import Attempt, RetryReport
+
+if TYPE_CHECKING:
+    import httpx
 
 _ids = itertools.count(1)
 
@@ -133,14 +138,15 @@ def unfold_success(
     terms: Terms,
     new_key: str | None,
     status: int,
+    headers: httpx.Headers,
     elapsed: float,
     allowed: float | None,
 ) -> tuple[object, ...]:
     """Return the fields of the report of a request that succeeded at once, in order."""
     facts = facts_of(frozen, terms.policy, new_key)
-    attempt = Attempt(
-        1, status, None, None, Evidence.EXECUTED, elapsed, reason=f"answered {status}"
-    )
+    replayed = mark_of_replay(headers)
+    finding = classify_answer(terms.policy, status, keyed=facts.keyed, replayed=replayed)
+    attempt = Attempt(1, status, None, None, finding.evidence, elapsed, reason=finding.reason)
     return (
         Outcome.SUCCESS,
         StopReason.DONE,
