@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ._budget import Budget
 from ._classify import Finding
 from ._clock import Random
-from ._decide import Decision, Retry, Situation, Wish, decide, fail, outcome_of
+from ._decide import Decision, Retry, Situation, Wish, decide, fail, outcome_of, replay_safe
 from ._events import Observers
 from ._facts import facts_of
 from ._frozen import FrozenRequest
-from ._outcome import Outcome, StopReason
+from ._outcome import Evidence, Outcome, StopReason
 from ._policy import Terms
 from ._proof import left_open, proved_by_answer
 from ._record import Record
@@ -82,6 +82,18 @@ class Course:
         """Note what the attempt under way proved, in place of what was noted before."""
         self._record.findings[self._number - 1 :] = [finding]
         return finding
+
+    def goes_on_after(self, status: int) -> bool:
+        """Whether an answer of a transient status is thrown away unseen, and the request sent
+        again, if only time, budget and body allow it.
+        """
+        terms, record = self._terms, self._record
+        if terms.policy.classify is not None or terms.policy.delay_hint is not None:
+            return False
+        refused = status in terms.policy.refusal_statuses
+        finding = Finding(Evidence.REFUSED if refused else Evidence.AMBIGUOUS, True, "")
+        earlier = record.findings[: self._number - 1]
+        return self._number < terms.limit and replay_safe(record.facts, [*earlier, finding])
 
     def decide(
         self,

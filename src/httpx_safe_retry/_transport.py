@@ -167,7 +167,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         finally:
             attempt.under_way = False
             _around.reset(token)
-        if is_short(outgoing.method, response, call.prefetch):
+        if is_short(outgoing.method, response, call.prefetch(response.status_code)):
             call.read = read_rest(response, call.timeouts, call.ends, self._clock.monotonic)
         return response
 
@@ -254,7 +254,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         finally:
             attempt.under_way = False
             _around.reset(token)
-        if is_short(outgoing.method, response, call.prefetch):
+        if is_short(outgoing.method, response, call.prefetch(response.status_code)):
             call.read = await aread_rest(response)
         return response
 

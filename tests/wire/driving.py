@@ -134,13 +134,15 @@ def wire(
     options.setdefault("verify", False)
     arguments: dict[str, Any] = {"timeout": timeout, "trust_env": False}
     if backend is None:
-        wrapped = RetryTransport(httpx.HTTPTransport(**options), policy=policy)
+        wrapped = RetryTransport(httpx.HTTPTransport(**options), policy=policy, budget=None)
         with httpx.Client(transport=wrapped, **arguments) as client:
             yield Wire(client, None)
         return
     with anyio.from_thread.start_blocking_portal(backend) as portal:
-        awrapped = RetryTransport(httpx.AsyncHTTPTransport(**options), policy=policy)
-        aclient = httpx.AsyncClient(transport=awrapped, **arguments)
+        async_wrapped = RetryTransport(
+            httpx.AsyncHTTPTransport(**options), policy=policy, budget=None
+        )
+        aclient = httpx.AsyncClient(transport=async_wrapped, **arguments)
         try:
             yield Wire(aclient, portal)
         finally:
