@@ -49,6 +49,7 @@ CORE = {
 # What acts.
 SHELL = {
     "__init__",
+    "_at_once",
     "_body",
     "_client",
     "_clock",
@@ -61,6 +62,7 @@ SHELL = {
     "_rest",
     "_streams",
     "_transport",
+    "_wrapped",
 }
 
 # Where the core reaches into the shell when it runs, and what for.
@@ -218,6 +220,7 @@ def test_a_public_name_is_documented(module: ModuleType, name: str) -> None:
 # Each pair of methods of `RetryTransport`: the one for threads, the one for tasks.
 TWINS = {
     "handle_request": "handle_async_request",
+    "_drive": "_adrive",
     "_exchange": "_aexchange",
     "_answered": "_aanswered",
     "_failed": "_afailed",
@@ -229,8 +232,8 @@ TWINS = {
 
 # What has another name in a task. Each has to be needed.
 NAMES = {
-    "_async_transport": "_sync_transport",
-    "_async": "_sync",
+    "asynchronous": "sync",
+    "for_tasks": "for_threads",
     "AsyncBaseTransport": "BaseTransport",
     "of_task": "of_thread",
     "asleep": "sleep",
@@ -241,7 +244,7 @@ NAMES = {
 DIFFERENCES = {
     # Only a task can be ended as a whole.
     "self._exchange if call.allowed is None else self._abounded_exchange": "self._exchange",
-    "start(asynchronous=True)": "start(asynchronous=False)",
+    "asynchronous=True": "asynchronous=False",
     # Cancellation goes on when the body is closed.
     "with anyio.CancelScope(shield=True):\n    call.body.close()": "call.body.close()",
     # A thread can't give up a read: it shortens the timeout. A task is ended.

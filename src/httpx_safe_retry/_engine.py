@@ -18,7 +18,6 @@ here. No clock is read and no randomness drawn: both come in, as numbers or as t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ._answer import checked_verdict, view, wish_of
@@ -31,7 +30,7 @@ from ._frozen import FrozenRequest
 from ._outcome import Outcome, StopReason
 from ._policy import Terms
 from ._proof import left_open, proved_by_error
-from ._record import unfold_success
+from ._record import attach, unfold_success
 from ._report import RetryReport
 from ._trace import SendProgress
 
@@ -75,10 +74,10 @@ class LogicalRequest:
     task_ends = float("inf")
     """When the task's own cancel scopes end it: what `RetryPolicy.deadline_header` tells of them.
     """
-    _sent = False
+    sent = False
+    """Whether the first attempt was made."""
     _cause: Exception | None = None  # the error that ended the last attempt, if one did
     _new_key: str | None = None
-    _progress: SendProgress | None = None
     _begun: Course | None = None
 
     def __init__(
@@ -95,6 +94,7 @@ class LogicalRequest:
         self._terms = terms
         self._policy = terms.policy
         self._frozen = frozen
+        self._progress = frozen.progress
         self.body = body
         self._started = now
         self.allowed = allowed
@@ -140,7 +140,7 @@ class LogicalRequest:
                 self._terms,
                 self._frozen,
                 self._new_key,
-                number=1 if self._sent else 0,
+                number=1 if self.sent else 0,
                 began=self._started,
                 allowed=self.allowed,
             )
@@ -167,7 +167,7 @@ class LogicalRequest:
             self._setting.budget.deposit(frozen.origin)
         if self._setting.observers.curious:
             self._course.attempt_starts(self._started)
-        self._sent = True
+        self.sent = True
         return self._outgoing(1, self._started)
 
     def again(self, now: float) -> httpx.Request:
@@ -233,7 +233,7 @@ class LogicalRequest:
         ):
             return False
         elapsed = now - self._started
-        unfold = partial(
+        report = RetryReport.folded(
             unfold_success,
             self._frozen,
             self._terms,
@@ -243,7 +243,7 @@ class LogicalRequest:
             elapsed,
             self.allowed,
         )
-        _attach(RetryReport.folded(unfold), response)
+        attach(report, response)
         return True
 
     def answered(self, response: httpx.Response, now: float, wall: float, task_left: float) -> Step:
@@ -317,7 +317,7 @@ class LogicalRequest:
         report = self._course.end(*outcome_of(decision), now)
         if self._cause is not None or self.answer is None:
             return Raise(report)
-        _attach(report, self.answer)
+        attach(report, self.answer)
         if (
             self._policy.raise_on_failure
             and report.outcome is not Outcome.SUCCESS
@@ -332,7 +332,7 @@ class LogicalRequest:
         request, response = self._frozen.request, self.answer
         if self._cause is not None or response is None:
             return error_for(report, request, cause=self._cause)
-        _attach(report, response)
+        attach(report, response)
         return error_for(report, request, response=self._view(response))
 
     @property
@@ -341,9 +341,3 @@ class LogicalRequest:
 
     def _view(self, response: httpx.Response) -> httpx.Response:
         return view(response, self._frozen.request, self.read)
-
-
-def _attach(report: RetryReport, response: httpx.Response) -> None:
-    # A mapping of its own: httpx 0.27 keeps the one that a custom transport may share among all
-    # its responses.
-    response.extensions = {**response.extensions, "retry": report}

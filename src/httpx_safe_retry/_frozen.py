@@ -16,6 +16,8 @@ from ._httpx_private import header_lines
 if TYPE_CHECKING:
     import httpx
 
+    from ._trace import SendProgress
+
 _TIMEOUTS = ("connect", "read", "write", "pool")
 
 _LONGEST = 2_000_000.0
@@ -29,7 +31,16 @@ class FrozenRequest:
     keep.
     """
 
-    __slots__ = ("_fields", "extensions", "headers", "method", "request", "url")
+    __slots__ = (
+        "extensions",
+        "headers",
+        "method",
+        "outgoing",
+        "progress",
+        "request",
+        "stream",
+        "url",
+    )
 
     def __init__(self, request: httpx.Request) -> None:
         self.request = request
@@ -38,8 +49,12 @@ class FrozenRequest:
         self.url = request.url
         self.headers = header_lines(request.headers)
         """Each line as (name as sent, name in lower case, value)."""
-        self.extensions: dict[str, Any] = dict(request.extensions)
-        self._fields = dict(vars(request))
+        self.extensions: dict[str, Any] = {**request.extensions}
+        self.stream = request.stream
+        self.outgoing = request
+        """What the first attempt sends."""
+        self.progress: SendProgress | None = None
+        """What follows how far that gets, if something does."""
 
     @property
     def origin(self) -> Origin:
@@ -50,6 +65,20 @@ class FrozenRequest:
     def has_header(self, names: frozenset[bytes]) -> bool:
         """Whether a header of one of these names (in lower case) has a value that isn't blank."""
         return any(name in names and value.strip() for _, name, value in self.headers)
+
+    def trace(self, progress: SendProgress) -> None:
+        """Let `progress` follow the first attempt."""
+        self.progress = progress
+        self.outgoing = request = self._blank()
+        request.extensions = {**self.extensions, "trace": progress.callback}
+
+    def _blank(self) -> httpx.Request:
+        # Like copy.copy, which a Request makes lossy: its state for pickling leaves out stream and
+        # extensions. The constructor would parse and encode everything anew, at ten times the cost.
+        kind = type(self.request)
+        request = kind.__new__(kind)
+        vars(request).update(vars(self.request))
+        return request
 
     def copy(
         self,
@@ -63,13 +92,10 @@ class FrozenRequest:
 
         `headers` and `extensions` replace those of the same name; `stream`, if given, the body.
         """
-        # Like copy.copy, which a Request makes lossy: its state for pickling leaves out stream and
-        # extensions. The constructor would parse and encode everything anew, at ten times the cost.
-        kind = type(self.request)
-        request = kind.__new__(kind)
-        request.__dict__.update(self._fields)
-        if stream is not None:
-            request.stream = stream
+        request = self._blank()
+        request.method = self.method
+        request.url = self.url
+        request.stream = self.stream if stream is None else stream
         if headers or not first:
             # The first attempt may share the caller's headers, as it does without us.
             lines = [(name, value) for name, _, value in self.headers]

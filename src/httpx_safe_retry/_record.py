@@ -133,6 +133,13 @@ class Record:
         return shown_text(text, self._frozen.url, headers)
 
 
+def attach(report: RetryReport, response: httpx.Response) -> None:
+    """Put the report where `get_report` finds it."""
+    # In a mapping of its own: httpx 0.27 keeps the one that a custom transport may share among all
+    # its responses.
+    response.extensions = {**response.extensions, "retry": report}
+
+
 def unfold_success(
     frozen: FrozenRequest,
     terms: Terms,

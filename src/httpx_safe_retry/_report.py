@@ -44,8 +44,8 @@ class _Unfolded:
     # A request that succeeds at once leaves only the means to fill in its report; the fields are
     # made when somebody looks at one. Most reports are never looked at, and building them would
     # cost more than all the rest of the happy path.
-    __slots__ = ("_unfold",)
-    _unfold: Callable[[], tuple[Any, ...]]
+    __slots__ = ("_folded",)
+    _folded: tuple[Callable[..., tuple[Any, ...]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +91,23 @@ class RetryReport(_Unfolded):
         return _explain.summary(self)
 
     @classmethod
-    def folded(cls, unfold: Callable[[], tuple[Any, ...]]) -> RetryReport:
-        """Make a report whose fields `unfold` returns, in order, when one is first looked at."""
-        report = cls.__new__(cls)
-        _set_unfold(report, unfold)
+    def folded(cls, unfold: Callable[..., tuple[Any, ...]], *facts: Any) -> RetryReport:
+        """Make a report whose fields `unfold(*facts)` returns, in order, when one is looked at."""
+        report: RetryReport = _new(cls)
+        _fold(report, (unfold, facts))
         return report
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for what isn't there: a field that isn't filled in yet, or nothing of ours.
         if name not in type(self).__dataclass_fields__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        fields = self._unfold()
-        # What made them knows the whole request: the report may be kept for longer than that.
-        _set_unfold(self, lambda: fields)
+        unfold, facts = self._folded
+        fields = unfold(*facts)
+        # The facts are those of the whole request, and the report may be kept for longer than that.
+        _fold(self, (tuple, (fields,)))
         RetryReport.__init__(self, *fields)
         return getattr(self, name)
 
 
-_set_unfold = _Unfolded.__dict__["_unfold"].__set__
+_new = object.__new__
+_fold = _Unfolded.__dict__["_folded"].__set__

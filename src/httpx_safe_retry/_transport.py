@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import httpx
 
+from ._at_once import AtOnce
 from ._body import freeze
 from ._budget import Budget, RetryBudget
 from ._checks import check_methods
@@ -32,21 +33,17 @@ from ._frozen import FrozenRequest
 from ._httpx_private import connect_retries
 from ._policy import DEFAULT_POLICY, RetryPolicy, Terms, terms_for
 from ._rest import aclose, adiscard, aread_rest, close, discard, is_short, read_rest
+from ._wrapped import Made, Wrapped
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class _Attempt:
-    """One call of a wrapped transport. It knows nothing of its request: tasks that were started in
-    an attempt carry this with them for as long as they live.
-    """
-
-    under_way = True
-
-
-_around: ContextVar[_Attempt | None] = ContextVar("httpx_safe_retry_around", default=None)
-"""The attempt that this thread or task is in, so that layers don't multiply."""
+_around: ContextVar[list[bool] | None] = ContextVar("httpx_safe_retry_around", default=None)
+"""The attempt that this thread or task is in, so that layers don't multiply: a list that is emptied
+when the attempt is over. Tasks that were started in one carry it with them for as long as they
+live, so that it knows nothing of its request.
+"""
 
 _NO_OVERRIDE = object()
 
@@ -102,41 +99,57 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             budget=RetryBudget() if budget == "own" else budget,
             observers=Observers(listeners),
         )
-        self._given = transport
-        # By capability: a transport that only looks like one of httpx's is as good.
-        self._sync = cast(
-            "httpx.BaseTransport | None",
-            transport if hasattr(transport, "handle_request") else None,
-        )
-        self._async = cast(
-            "httpx.AsyncBaseTransport | None",
-            transport if hasattr(transport, "handle_async_request") else None,
-        )
-        if transport is not None and self._sync is None and self._async is None:
-            raise TypeError(f"transport must be an httpx transport, not {transport!r}")
+        self._wrapped = Wrapped(transport)
+        self._at_once = None
+        if self._terms is not None and AtOnce.suits(self._terms.policy) and not listeners:
+            self._at_once = AtOnce(self._terms, self._setting.budget)
         if connect_retries(transport) > 0:
             warnings.warn(
                 "the wrapped transport was made with retries=...: each attempt of this one "
                 "multiplies them, and they know no deadline. Leave them at 0",
                 stacklevel=_level_of_caller(),
             )
-        self._building = threading.Lock()
         self._closing = threading.Event()
 
     # One logical request, in a thread -------------------------------------------------------------
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, again if need be. See the class for what is returned and raised."""
-        wrapped = self._sync_transport()
-        call = self._begin(request, of_thread)
+        wrapped = self._wrapped.sync or self._wrapped.for_threads()
+        at_once, frozen = self._at_once, None
+        if at_once is not None and not _around.get() and current_block() is None:
+            frozen = at_once.start(request, asynchronous=False)
+        if at_once is None or frozen is None:
+            return self._drive(wrapped, self._begin(request, of_thread), None)
+        now = self._clock.monotonic
+        began = now()
+        under_way = [True]
+        token = _around.set(under_way)
+        try:
+            response = wrapped.handle_request(frozen.outgoing)
+        except BaseException as error:
+            made = Made(frozen.outgoing, error)
+        else:
+            if at_once.succeeded(response, frozen, now() - began):
+                return response
+            made = Made(frozen.outgoing, response)
+        finally:
+            under_way.clear()
+            _around.reset(token)
+        return self._drive(wrapped, self._take_up(frozen, began), made)
+
+    def _drive(
+        self, wrapped: httpx.BaseTransport, call: LogicalRequest, made: Made | None
+    ) -> httpx.Response:
+        """Carry out what the engine asks for. `made`: the first attempt, if it was made already."""
         now = self._clock.monotonic
         exchange = self._exchange
         try:
-            outgoing = call.start(asynchronous=False)
+            outgoing = call.start(asynchronous=False) if made is None else made.outgoing
             wait: Wait | None
             while True:
                 try:
-                    response = exchange(wrapped, call, outgoing)
+                    response = exchange(made or wrapped, call, outgoing)
                 except BaseException as error:
                     wait = self._failed(call, error)
                     if wait is None:
@@ -148,7 +161,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                     if wait is None:
                         return response
                 self._pause(call, wait)
-                outgoing = call.again(now())
+                outgoing, made = call.again(now()), None
         except BaseException as error:
             call.broke_off(error, now())
             raise
@@ -160,12 +173,12 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def _exchange(
         self, wrapped: httpx.BaseTransport, call: LogicalRequest, outgoing: httpx.Request
     ) -> httpx.Response:
-        attempt = _Attempt()
-        token = _around.set(attempt)
+        under_way = [True]
+        token = _around.set(under_way)
         try:
             call.answer = response = wrapped.handle_request(outgoing)
         finally:
-            attempt.under_way = False
+            under_way.clear()
             _around.reset(token)
         if is_short(outgoing.method, response, call.prefetch(response.status_code)):
             call.read = read_rest(response, call.timeouts, call.ends, self._clock.monotonic)
@@ -213,16 +226,41 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, again if need be. See the class for what is returned and raised."""
-        wrapped = self._async_transport()
-        call = self._begin(request, of_task)
+        wrapped = self._wrapped.asynchronous or self._wrapped.for_tasks()
+        at_once, frozen = self._at_once, None
+        if at_once is not None and not _around.get() and current_block() is None:
+            frozen = at_once.start(request, asynchronous=True)
+        if at_once is None or frozen is None:
+            return await self._adrive(wrapped, self._begin(request, of_task), None)
+        now = self._clock.monotonic
+        began = now()
+        under_way = [True]
+        token = _around.set(under_way)
+        try:
+            response = await wrapped.handle_async_request(frozen.outgoing)
+        except BaseException as error:
+            made = Made(frozen.outgoing, error)
+        else:
+            if at_once.succeeded(response, frozen, now() - began):
+                return response
+            made = Made(frozen.outgoing, response)
+        finally:
+            under_way.clear()
+            _around.reset(token)
+        return await self._adrive(wrapped, self._take_up(frozen, began), made)
+
+    async def _adrive(
+        self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, made: Made | None
+    ) -> httpx.Response:
+        """Carry out what the engine asks for. `made`: the first attempt, if it was made already."""
         now = self._clock.monotonic
         exchange = self._aexchange if call.allowed is None else self._abounded_exchange
         try:
-            outgoing = call.start(asynchronous=True)
+            outgoing = call.start(asynchronous=True) if made is None else made.outgoing
             wait: Wait | None
             while True:
                 try:
-                    response = await exchange(wrapped, call, outgoing)
+                    response = await exchange(made or wrapped, call, outgoing)
                 except BaseException as error:
                     wait = await self._afailed(call, error)
                     if wait is None:
@@ -234,7 +272,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                     if wait is None:
                         return response
                 await self._apause(call, wait)
-                outgoing = call.again(now())
+                outgoing, made = call.again(now()), None
         except BaseException as error:
             call.broke_off(error, now())
             raise
@@ -247,12 +285,12 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     async def _aexchange(
         self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, outgoing: httpx.Request
     ) -> httpx.Response:
-        attempt = _Attempt()
-        token = _around.set(attempt)
+        under_way = [True]
+        token = _around.set(under_way)
         try:
             call.answer = response = await wrapped.handle_async_request(outgoing)
         finally:
-            attempt.under_way = False
+            under_way.clear()
             _around.reset(token)
         if is_short(outgoing.method, response, call.prefetch(response.status_code)):
             call.read = await aread_rest(response)
@@ -300,8 +338,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
     def _begin(self, request: httpx.Request, task_left: Callable[[], float]) -> LogicalRequest:
         terms = self._terms_of(request)
-        around = _around.get()
-        if around is not None and around.under_way:
+        if _around.get():
             # Layers multiply: three that send three times each send 27 requests. The outermost
             # decides.
             terms = replace(terms, passive=True)
@@ -311,15 +348,22 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         if block is not None:
             left = remaining_of(block)
             allowed = left if allowed is None else min(allowed, left)
-        frozen = FrozenRequest(request)
         body = None
         if type(request.stream) is not httpx.ByteStream:
             limit = policy.replay_limit if terms.limit > 1 else 0
             body = freeze(request, memory=policy.replay_memory, limit=limit)
         now = self._clock.monotonic()
+        frozen = FrozenRequest(request)
         call = LogicalRequest(self._setting, terms, frozen, body, now, allowed, self._closing)
         if policy.deadline_header is not None:
             call.task_ends = now + task_left()
+        return call
+
+    def _take_up(self, frozen: FrozenRequest, began: float) -> LogicalRequest:
+        """Let the engine go on with a request that was sent as it is."""
+        assert self._terms is not None
+        call = LogicalRequest(self._setting, self._terms, frozen, None, began, None, self._closing)
+        call.sent = True
         return call
 
     def _terms_of(self, request: httpx.Request) -> Terms:
@@ -333,27 +377,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         override = request.extensions.get("retry", _NO_OVERRIDE)
         return terms if override is _NO_OVERRIDE else terms_for(terms.policy, override)
 
-    # The wrapped transport ------------------------------------------------------------------------
-
-    def _sync_transport(self) -> httpx.BaseTransport:
-        if self._sync is None:
-            if self._given is not None:
-                raise _wrong_kind(self._given, "an async", "httpx.Client", "httpx.HTTPTransport")
-            with self._building:
-                if self._sync is None:
-                    self._sync = httpx.HTTPTransport()
-        return self._sync
-
-    def _async_transport(self) -> httpx.AsyncBaseTransport:
-        if self._async is None:
-            if self._given is not None:
-                raise _wrong_kind(
-                    self._given, "a sync", "httpx.AsyncClient", "httpx.AsyncHTTPTransport"
-                )
-            with self._building:
-                if self._async is None:
-                    self._async = httpx.AsyncHTTPTransport()
-        return self._async
+    # Opening and closing --------------------------------------------------------------------------
 
     def _wake_waits(self) -> None:
         # Requests that begin from now on get a new event: like httpx's own transports, a closed one
@@ -362,8 +386,8 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         closing.set()
 
     def __enter__(self) -> Self:
-        if self._sync is not None:
-            self._sync.__enter__()
+        if self._wrapped.sync is not None:
+            self._wrapped.sync.__enter__()
         return self
 
     def __exit__(
@@ -373,20 +397,20 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         traceback: TracebackType | None = None,
     ) -> None:
         self._wake_waits()
-        if self._sync is not None:
-            self._sync.__exit__(exc_type, exc_value, traceback)
+        if self._wrapped.sync is not None:
+            self._wrapped.sync.__exit__(exc_type, exc_value, traceback)
 
     def close(self) -> None:
         """End the waits of other threads, whose requests then fail as cancelled; close what is
         wrapped.
         """
         self._wake_waits()
-        if self._sync is not None:
-            self._sync.close()
+        if self._wrapped.sync is not None:
+            self._wrapped.sync.close()
 
     async def __aenter__(self) -> Self:
-        if self._async is not None:
-            await self._async.__aenter__()
+        if self._wrapped.asynchronous is not None:
+            await self._wrapped.asynchronous.__aenter__()
         return self
 
     async def __aexit__(
@@ -396,21 +420,14 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         traceback: TracebackType | None = None,
     ) -> None:
         self._wake_waits()
-        if self._async is not None:
-            await self._async.__aexit__(exc_type, exc_value, traceback)
+        if self._wrapped.asynchronous is not None:
+            await self._wrapped.asynchronous.__aexit__(exc_type, exc_value, traceback)
 
     async def aclose(self) -> None:
         """Close what is wrapped. A wait of another task goes on, but no attempt follows it."""
         self._wake_waits()
-        if self._async is not None:
-            await self._async.aclose()
-
-
-def _wrong_kind(transport: object, kind: str, client: str, wanted: str) -> TypeError:
-    return TypeError(
-        f"this RetryTransport wraps {kind} transport ({type(transport).__name__}), but "
-        f"{client} was given it: wrap {wanted} or another of its kind instead"
-    )
+        if self._wrapped.asynchronous is not None:
+            await self._wrapped.asynchronous.aclose()
 
 
 def _level_of_caller() -> int:

@@ -1,0 +1,81 @@
+"""The way of a request that succeeds at once: nearly all of them.
+
+It asks for nothing that takes thought before its first attempt, and its answer needs none either.
+What the engine would need is kept, in case it does not succeed; no more than that is done, in as
+few steps as there are, because everybody pays for them on every request.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import httpx
+
+from ._budget import Budget
+from ._events import logger
+from ._facts import needs_evidence
+from ._frozen import FrozenRequest
+from ._policy import RetryPolicy, Terms
+from ._record import unfold_success
+from ._report import RetryReport
+from ._trace import SendProgress
+
+
+class AtOnce:
+    """What one transport knows of such requests beforehand."""
+
+    __slots__ = ("_budget", "_idempotent", "_terms", "_to_think_about")
+
+    def __init__(self, terms: Terms, budget: Budget | None) -> None:
+        policy = terms.policy
+        self._terms = terms
+        self._budget = budget
+        self._idempotent = policy.idempotent_methods
+        self._to_think_about = frozenset({*policy.statuses, *policy.refusal_statuses})
+
+    @staticmethod
+    def suits(policy: RetryPolicy) -> bool:
+        """Whether the policy has nothing to say before a first attempt, or after a success."""
+        return (
+            policy.deadline is None
+            and policy.deadline_header is None
+            and policy.idempotent is None
+            and policy.idempotency_key is None
+            and policy.classify is None
+        )
+
+    def start(self, request: httpx.Request, *, asynchronous: bool) -> FrozenRequest | None:
+        """Freeze a request and say what to send; None for one that takes more thought."""
+        if "retry" in request.extensions or type(request.stream) is not httpx.ByteStream:
+            return None
+        frozen = FrozenRequest(request)
+        if frozen.method not in self._idempotent and needs_evidence(frozen, self._terms):
+            frozen.trace(SendProgress(frozen.extensions.get("trace"), asynchronous=asynchronous))
+        if self._budget is not None:
+            self._budget.deposit(frozen.origin)
+        return frozen
+
+    def succeeded(self, response: httpx.Response, frozen: FrozenRequest, elapsed: float) -> bool:
+        """Whether the answer is a success that needs no thought; if so, attach its report."""
+        status = response.status_code
+        if (
+            not 200 <= status < 400
+            or status in self._to_think_about
+            or type(response.stream) is not httpx.ByteStream
+            or logger.isEnabledFor(logging.DEBUG)
+        ):
+            return False
+        report = RetryReport.folded(
+            unfold_success,
+            frozen,
+            self._terms,
+            None,
+            status,
+            response.headers,
+            elapsed,
+            None,
+        )
+        # In a mapping of its own: httpx 0.27 keeps the one that a custom transport may share among
+        # all its responses.
+        response.extensions = {**response.extensions, "retry": report}
+        return True
