@@ -574,6 +574,25 @@ def test_no_attempt_follows_the_close_of_an_async_transport(backend: str) -> Non
     assert len(script.requests) == 1
 
 
+@everywhere
+@pytest.mark.parametrize("first", [503, httpx.ReadError])
+def test_a_transport_that_is_closed_during_an_attempt_makes_no_other(
+    drive: Drive, first: Any
+) -> None:
+    def close(request: httpx.Request) -> Any:
+        transport.close()
+        return first
+
+    clock = VirtualClock()
+    script = ScriptedTransport(close, 200, clock=clock)
+    transport = RetryTransport(script, policy=POLICY, clock=clock)
+    sent = Sent(script, clock)
+    drive.through(transport, sent)
+    assert isinstance(sent.error, RetryError)
+    assert sent.report.stop_reason is StopReason.CANCELLED
+    assert len(script.requests) == 1
+
+
 def test_a_transport_that_was_closed_can_be_used_again() -> None:
     script = ScriptedTransport(503, 200)
     transport = RetryTransport(script, policy=POLICY, clock=VirtualClock())

@@ -6,6 +6,7 @@ write promises that the write did not happen.
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import httpx
@@ -17,13 +18,14 @@ from httpx_safe_retry import (
     PermanentFailureError,
     RetryBudget,
     RetryError,
+    RetryTransport,
     StopReason,
     UncertainWriteError,
     Verdict,
     get_report,
     raise_for_outcome,
 )
-from httpx_safe_retry.testing import Reply, ScriptItem
+from httpx_safe_retry.testing import Reply, ScriptedTransport, ScriptItem, VirtualClock
 from tests.drive import KEY, POLICY, SYNC, Drive, everywhere
 
 AMBIGUOUS_ERRORS: list[type[httpx.TransportError]] = [
@@ -367,18 +369,6 @@ def test_a_success_that_is_listed_as_transient_is_asked_for_again(drive: Drive) 
     assert (write.report.outcome, write.report.executed) == (Outcome.UNCERTAIN_WRITE, True)
 
 
-@everywhere
-def test_an_upgraded_connection_is_handed_over_untouched(drive: Drive) -> None:
-    upgraded = Reply(status=101, headers={"Content-Length": "5"}, extensions={"network_stream": 1})
-
-    def open_still(request: httpx.Request) -> Reply:
-        return upgraded
-
-    sent = drive.send(open_still, stream="read")
-    assert sent.response.extensions["network_stream"] == 1
-    assert sent.report.outcome is Outcome.SUCCESS
-
-
 # --- classify
 
 
@@ -492,6 +482,14 @@ def test_a_one_shot_body_arrives_whole_at_every_attempt(drive: Drive) -> None:
     assert [request.body for request in sent.requests] == [b"12", b"1234", b"1234"]
 
 
+def test_a_file_is_sent_from_where_it_stands_and_announced_as_such() -> None:
+    file = io.BytesIO(b"0123456789")
+    file.seek(4)
+    sent = SYNC.send(503, 200, method="PUT", content=file)
+    assert [request.body for request in sent.requests] == [b"456789"] * 2
+    assert [request.headers.get_list("Content-Length") for request in sent.requests] == [["6"]] * 2
+
+
 # --- headers for the server
 
 
@@ -517,8 +515,7 @@ def test_what_the_wrapped_transport_does_to_its_request_does_not_reach_the_next_
         request.method = "PUT"
         return 503
 
-    built = httpx.Request("GET", "https://example.org/", headers={"X-Mine": "1"})
-    sent = drive.send(lambda request: 503, spoil, 200, headers=dict(built.headers))
+    sent = drive.send(503, spoil, 200, headers={"X-Mine": "1"})
     first, second, third = sent.requests
     assert (third.method, third.url, third.headers) == (first.method, first.url, first.headers)
     assert third.timeouts == second.timeouts == first.timeouts
@@ -530,9 +527,6 @@ def test_the_wrapped_transport_may_spoil_even_the_first_request() -> None:
         request.extensions.clear()
         request.method = "DELETE"
         return 503
-
-    from httpx_safe_retry import RetryTransport
-    from httpx_safe_retry.testing import ScriptedTransport, VirtualClock
 
     script = ScriptedTransport(spoil, 200)
     client = httpx.Client(transport=RetryTransport(script, policy=POLICY, clock=VirtualClock()))

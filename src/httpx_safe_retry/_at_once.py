@@ -46,7 +46,11 @@ class AtOnce:
 
     def start(self, request: httpx.Request, *, asynchronous: bool) -> FrozenRequest | None:
         """Freeze a request and say what to send; None for one that takes more thought."""
-        if "retry" in request.extensions or type(request.stream) is not httpx.ByteStream:
+        if (
+            "retry" in request.extensions
+            or type(request.stream) is not httpx.ByteStream
+            or logger.isEnabledFor(logging.DEBUG)
+        ):
             return None
         frozen = FrozenRequest(request)
         if frozen.method not in self._idempotent and needs_evidence(frozen, self._terms):
@@ -62,7 +66,6 @@ class AtOnce:
             not 200 <= status < 400
             or status in self._to_think_about
             or type(response.stream) is not httpx.ByteStream
-            or logger.isEnabledFor(logging.DEBUG)
         ):
             return False
         report = RetryReport.folded(

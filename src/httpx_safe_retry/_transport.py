@@ -121,7 +121,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             frozen = at_once.start(request, asynchronous=False)
         if at_once is None or frozen is None:
             return self._drive(wrapped, self._begin(request, of_thread), None)
-        now = self._clock.monotonic
+        now, closing = self._clock.monotonic, self._closing
         began = now()
         under_way = [True]
         token = _around.set(under_way)
@@ -136,7 +136,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         finally:
             under_way.clear()
             _around.reset(token)
-        return self._drive(wrapped, self._take_up(frozen, began), made)
+        return self._drive(wrapped, self._take_up(frozen, began, closing), made)
 
     def _drive(
         self, wrapped: httpx.BaseTransport, call: LogicalRequest, made: Made | None
@@ -232,7 +232,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             frozen = at_once.start(request, asynchronous=True)
         if at_once is None or frozen is None:
             return await self._adrive(wrapped, self._begin(request, of_task), None)
-        now = self._clock.monotonic
+        now, closing = self._clock.monotonic, self._closing
         began = now()
         under_way = [True]
         token = _around.set(under_way)
@@ -247,7 +247,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         finally:
             under_way.clear()
             _around.reset(token)
-        return await self._adrive(wrapped, self._take_up(frozen, began), made)
+        return await self._adrive(wrapped, self._take_up(frozen, began, closing), made)
 
     async def _adrive(
         self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, made: Made | None
@@ -359,10 +359,12 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             call.task_ends = now + task_left()
         return call
 
-    def _take_up(self, frozen: FrozenRequest, began: float) -> LogicalRequest:
+    def _take_up(
+        self, frozen: FrozenRequest, began: float, closing: threading.Event
+    ) -> LogicalRequest:
         """Let the engine go on with a request that was sent as it is."""
         assert self._terms is not None
-        call = LogicalRequest(self._setting, self._terms, frozen, None, began, None, self._closing)
+        call = LogicalRequest(self._setting, self._terms, frozen, None, began, None, closing)
         call.sent = True
         return call
 
