@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import h2.connection
 import h2.errors
+import h2.exceptions
 import httpcore
 import httpx
 import pytest
@@ -399,6 +401,7 @@ def alert(reason: str) -> ssl.SSLError:
         "SSLV3_ALERT_CERTIFICATE_REVOKED",
         "TLSV1_ALERT_UNKNOWN_CA",
         "TLSV1_ALERT_ACCESS_DENIED",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE",
     ],
 )
 def test_a_server_that_does_not_trust_us_will_not_trust_us_later(reason: str) -> None:
@@ -622,6 +625,50 @@ def test_a_head_that_h11_refuses_was_not_sent() -> None:
     assert row(of_error(lookalike)) == (AMBIGUOUS, False)
 
 
+def h2_error(*state: object) -> h2.exceptions.ProtocolError:
+    """What h2 makes of a frame that its state machine has no way out for."""
+    error = h2.exceptions.ProtocolError("Invalid input")
+    error.__cause__ = KeyError(state) if state else KeyError()
+    return error
+
+
+def test_a_frame_behind_a_goaway_is_a_lost_connection_and_no_fault_of_ours() -> None:
+    connection = h2.connection.H2Connection()
+    connection.initiate_connection()
+    connection.close_connection()
+    with pytest.raises(h2.exceptions.ProtocolError) as caught:
+        connection.send_headers(1, [(":method", "GET")])
+    error = made_of(httpx.LocalProtocolError, caught.value)
+    assert row(of_error(error)) == (AMBIGUOUS, True)
+    assert row(of_error(error, never_sent=True)) == (NOT_SENT, True)
+    assert of_error(error).reason == "LocalProtocolError: the server closed the connection"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        h2_error(h2.connection.ConnectionState.CLIENT_OPEN, "input"),
+        h2_error("CLOSED", "input"),
+        h2_error(),
+        KeyError(),
+        KeyError("CLOSED"),
+        KeyError(()),
+    ],
+)
+def test_any_other_fault_of_ours_stays_ours(cause: Exception) -> None:
+    assert row(of_error(made_of(httpx.LocalProtocolError, cause))) == (AMBIGUOUS, False)
+
+
+def test_what_h2_objects_to_is_told_as_a_fault_of_the_servers() -> None:
+    # In the body of an answer it comes out of httpcore as it is.
+    error = h2.exceptions.FlowControlError()
+    assert known_name(type(error)) == "RemoteProtocolError"
+    answer = classify_answer(POLICY, 200)
+    assert row(of_error(error, answer=answer)) == (EXECUTED, True)
+    assert row(of_error(error)) == (AMBIGUOUS, True)
+    assert classify_error(POLICY, h2.exceptions.H2Error()) is None
+
+
 # In the body of an answer
 
 
@@ -804,6 +851,13 @@ def test_a_real_connection_that_goes_away(
     with Http2Server([GoAway(last)]) as server:
         error = post_one(flavour, server.url, **PRIOR_KNOWLEDGE).error
     assert row(of_error(error)) == (expected, True)
+
+
+def test_a_real_answer_behind_a_goaway_is_lost(flavour: Flavour) -> None:
+    with Http2Server([GoAway("own", executed=True, then=Answer(201))]) as server:
+        error = post_one(flavour, server.url, **PRIOR_KNOWLEDGE).error
+    assert row(of_error(error)) == (AMBIGUOUS, True)
+    assert len(server.executed) == 1
 
 
 def test_a_real_answer_that_is_malformed(flavour: Flavour) -> None:

@@ -234,7 +234,7 @@ def causes(error: BaseException, limit: int = 100) -> Iterator[BaseException]:
 
 
 def known_name(cls: type[BaseException]) -> str | None:
-    """Return the name in the table below which an error class is known, or None."""
+    """Return the name under which the table knows an error class, or None."""
     for base in cls.__mro__:
         if base.__module__ in FAMILIES and base.__name__ in _ERRORS:
             return base.__name__
