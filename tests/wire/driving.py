@@ -126,7 +126,7 @@ def wire(
     backend: str | None,
     *,
     policy: RetryPolicy = QUICK,
-    timeout: float = 10.0,
+    timeout: float | httpx.Timeout = 10.0,
     **options: Any,
 ) -> Iterator[Wire]:
     """Open a client. `options` are those of httpx's own transport."""
