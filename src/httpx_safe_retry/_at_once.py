@@ -11,7 +11,7 @@ import logging
 
 import httpx
 
-from ._budget import Budget
+from ._budget import Budget, debtors
 from ._events import logger
 from ._facts import needs_evidence
 from ._frozen import FrozenRequest
@@ -24,12 +24,13 @@ from ._trace import SendProgress
 class AtOnce:
     """What one transport knows of such requests beforehand."""
 
-    __slots__ = ("_budget", "_idempotent", "_terms", "_to_think_about")
+    __slots__ = ("_budget", "_debtors", "_idempotent", "_terms", "_to_think_about")
 
     def __init__(self, terms: Terms, budget: Budget | None) -> None:
         policy = terms.policy
         self._terms = terms
         self._budget = budget
+        self._debtors = debtors(budget)
         self._idempotent = policy.idempotent_methods
         self._to_think_about = frozenset({*policy.statuses, *policy.refusal_statuses})
 
@@ -55,7 +56,7 @@ class AtOnce:
         frozen = FrozenRequest(request)
         if frozen.method not in self._idempotent and needs_evidence(frozen, self._terms):
             frozen.trace(SendProgress(frozen.extensions.get("trace"), asynchronous=asynchronous))
-        if self._budget is not None:
+        if self._debtors and self._budget is not None:
             self._budget.deposit(frozen.origin)
         return frozen
 

@@ -24,7 +24,7 @@ an iterator that is used up fails instead of sending an empty body.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import httpx
 
@@ -58,8 +58,8 @@ def _freeze_stream(request: httpx.Request, stream: Stream, memory: int, limit: i
         if prints is not None:
             return Rereadable(stream, prints) if prints else Fixed(stream)
         return recorded(stream, memory, limit, one_shot=True)
-    content = content_behind(stream)
-    if isinstance(content, (list, tuple)):
+    content: Any = content_behind(stream)
+    if type(content) in (list, tuple):
         chunks = tuple(cast("list[object] | tuple[object, ...]", content))
         if {type(chunk) for chunk in chunks} <= {bytes}:
             return Fixed(Chunks(cast("tuple[bytes, ...]", chunks)))

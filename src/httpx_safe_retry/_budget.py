@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from collections.abc import Collection
 from fractions import Fraction
 from typing import Protocol
 
@@ -173,6 +174,14 @@ class RetryBudget:
             place = hash(origin) % _PLACES
             self._debts[place] = max(self._debts[place], debt)
             self._buckets.pop(origin, None)
+
+
+def debtors(budget: Budget | None) -> Collection[object]:
+    """Return what is empty for as long as no deposit changes anything, whoever it is for."""
+    if budget is None:
+        return ()
+    # A subclass may count deposits, or keep them elsewhere.
+    return budget._buckets if type(budget) is RetryBudget else ("unknown",)
 
 
 class _Bucket:

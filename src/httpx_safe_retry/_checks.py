@@ -67,7 +67,7 @@ def checked_members(name: str, value: object, kind: type[Any]) -> list[Any]:
     # A lone string is iterable too, and would silently become a set of letters.
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a collection of {kind.__name__}, not {value!r}")
-    members = list(value)
+    members: list[Any] = [*value]
     for member in members:
         if not isinstance(member, kind) or isinstance(member, bool):
             raise TypeError(f"{name} must hold {kind.__name__} only, not {member!r}")

@@ -142,6 +142,13 @@ _ERRORS: dict[str, tuple[Evidence, bool]] = {
     "RequestError": (_A, False),
 }
 
+# What comes out of httpcore as it is: what h2 objects to in the body of an answer, and the end of a
+# TLS connection that anyio meets while it writes.
+_LEAKED = {
+    ("h2.exceptions", "ProtocolError"): "RemoteProtocolError",
+    ("anyio", "EndOfStream"): "WriteError",
+}
+
 _REFUSED_STREAM = 7  # RFC 9113 section 7
 
 
@@ -226,10 +233,11 @@ def causes(error: BaseException, limit: int = 100) -> Iterator[BaseException]:
             continue
         seen.add(id(current))
         yield current
-        members = getattr(current, "exceptions", ())
+        members: object = getattr(current, "exceptions", ())
         if not isinstance(members, tuple):
             members = ()
-        made_from = (current.__cause__, *current.args[:1], *members)
+        parts = cast("tuple[object, ...]", members)
+        made_from: list[object] = [current.__cause__, *current.args[:1], *parts]
         queue.extend(found for found in made_from if isinstance(found, BaseException))
 
 
@@ -238,9 +246,9 @@ def known_name(cls: type[BaseException]) -> str | None:
     for base in cls.__mro__:
         if base.__module__ in FAMILIES and base.__name__ in _ERRORS:
             return base.__name__
-        if base.__module__ == "h2.exceptions" and base.__name__ == "ProtocolError":
-            # What h2 objects to in the body of an answer comes out of httpcore as it is.
-            return "RemoteProtocolError"
+        leaked = _LEAKED.get((base.__module__, base.__name__))
+        if leaked is not None:
+            return leaked
     return None
 
 

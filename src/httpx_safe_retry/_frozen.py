@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._budget import Origin
-from ._httpx_private import header_lines
+from ._httpx_private import header_lines, origin_of
 
 if TYPE_CHECKING:
     import httpx
@@ -59,8 +59,7 @@ class FrozenRequest:
     @property
     def origin(self) -> Origin:
         """What the retry budget is kept for."""
-        url = self.url
-        return url.scheme, url.host, url.port
+        return origin_of(self.url)
 
     def has_header(self, names: frozenset[bytes]) -> bool:
         """Whether a header of one of these names (in lower case) has a value that isn't blank."""

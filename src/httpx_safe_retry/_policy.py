@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ._backoff import Backoff
 from ._checks import (
@@ -205,7 +205,7 @@ def terms_for(policy: RetryPolicy, override: object) -> Terms:
             'extensions["retry"] must be a RetryPolicy, a mapping of its fields, or None for '
             f"no retries, not {type(override).__name__}"
         )
-    changes: dict[str, Any] = dict(override)
+    changes = dict(cast("Mapping[str, Any]", override))
     check_known(changes, (*FIELDS, "cancel"), 'extensions["retry"] has no field')
     cancel = changes.pop("cancel", None)
     if cancel is not None and not isinstance(cancel, threading.Event):
