@@ -47,8 +47,7 @@ def test_every_byte_of_a_request_is_a_place() -> None:
 
 
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--sample 20 --seed 1 --family sync --protocol http/1.1 --client ours".split()
-    assert main(arguments) == 0
+    assert main(["--sample=20", "--seed=1", "--family=sync", "--protocol=http/1.1"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in printed] == ["| client", "| ---", "| ours"]
     assert printed[2].split(" | ")[1:5] == ["20", "0", "0", "0"]
