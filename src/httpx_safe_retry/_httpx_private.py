@@ -72,9 +72,9 @@ def origin_of(url: httpx.URL) -> tuple[str, str, int | None]:
     request, and a host that was written in another script is decoded each time.
     """
     try:
-        parts = url._uri_reference
+        parts = vars(url)["_uri_reference"]
         return parts.scheme, parts.host, parts.port
-    except AttributeError:
+    except (KeyError, AttributeError):
         return url.scheme, url.raw_host.decode("ascii"), url.port
 
 
