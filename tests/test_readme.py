@@ -113,7 +113,8 @@ def test_a_python_block_runs(program: tuple[Block, ...]) -> None:
         network.route().mock(return_value=httpx.Response(200, json=ANSWER))
         for block in program:
             run(block, names)
-        run_tests(names)
+    # Outside: a test brings its own network, which this one would hide.
+    run_tests(names)
 
 
 def test_a_complete_example_stands_before_line_40() -> None:
