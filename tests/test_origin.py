@@ -1,0 +1,67 @@
+"""What a retry budget is kept for: scheme, host and port, found out on every request."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from httpx_safe_retry import RetryBudget, RetryPolicy, RetryTransport
+from httpx_safe_retry._httpx_private import origin_of
+from httpx_safe_retry.testing import ScriptedTransport
+
+URLS = [
+    "http://a.test/",
+    "https://A.TEST:443/path?query#fragment",
+    "https://user:secret@a.test:8443",
+    "http://127.0.0.1:80/",
+    "http://[::1]:8080/",
+    "http://xn--fiqs8s.icom.museum/",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_an_origin_is_what_httpx_says_in_public(url: str) -> None:
+    """Fails when httpx keeps the parts of its URLs elsewhere."""
+    public = httpx.URL(url)
+    expected = (public.scheme, public.raw_host.decode(), public.port)
+    assert origin_of(public) == expected
+    without = SimpleNamespace(scheme=public.scheme, raw_host=public.raw_host, port=public.port)
+    assert origin_of(without) == expected  # type: ignore[arg-type]  # a URL of some other httpx
+    parts: Any = public._uri_reference
+    assert (parts.scheme, parts.host, parts.port) == expected
+
+
+class Counting(RetryBudget):
+    """A budget that somebody derived from ours, to count deposits."""
+
+    deposits = 0
+
+    def deposit(self, origin: tuple[str, str, int | None]) -> None:
+        self.deposits += 1
+        super().deposit(origin)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_derived_budget_hears_of_every_request(method: str) -> None:
+    budget = Counting()
+    transport = RetryTransport(ScriptedTransport(200, 200, 404), budget=budget)
+    with httpx.Client(transport=transport) as client:
+        for _ in range(3):
+            client.request(method, "http://a.test/")
+    assert budget.deposits == 3
+
+
+def test_requests_that_succeed_earn_back_what_a_retry_took() -> None:
+    budget = RetryBudget(ratio=0.5, capacity=2)
+    policy = RetryPolicy(backoff=lambda retry: 0.0)
+    script = ScriptedTransport(503, 200, 200, 200, 200)
+    origin = ("http", "a.test", None)
+    tokens: list[float] = []
+    with httpx.Client(transport=RetryTransport(script, policy=policy, budget=budget)) as client:
+        for _ in range(4):
+            client.get("http://a.test/")
+            tokens.append(budget.tokens(origin))
+    assert tokens == [1.0, 1.5, 2.0, 2.0]
