@@ -68,7 +68,8 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     Anything else (cancellation, an error out of the request's own body) passes through as it is.
 
     `extensions={"retry": ...}` of a request overrides the policy for it: a `RetryPolicy`, a mapping
-    of its fields (also `cancel`: a `threading.Event` that ends a wait), or None for no retries.
+    of its fields, or None for no retries. The mapping may also hold `cancel`: a `threading.Event`
+    that ends the wait of a thread at once, and after which no attempt starts in a task either.
 
     Raises `TypeError` for arguments of the wrong kind.
     """
