@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping
 import anyio
 import httpx
 
+from ._classify import known_name
 from ._events import logger
 
 Timeouts = MutableMapping[str, float | None]
@@ -21,8 +22,6 @@ _DRAIN_SECONDS = 0.5
 rest.
 """
 
-# Reading the rest of an answer that nobody wants may fail. Anything else comes from outside (a
-# signal handler that enforces a time limit) and is the caller's to see.
 _TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, ConnectionError)
 
 
@@ -138,7 +137,9 @@ def discard(
             timeouts["read"] is not None and _may_be_short(response)
         ):
             return _drain(response, now)
-    except _TRANSPORT_ERRORS as error:
+    except Exception as error:
+        if not _is_the_transports(error):
+            raise
         _note(error)
     finally:
         close(response)
@@ -174,7 +175,9 @@ async def adiscard(method: str, response: httpx.Response) -> bytes | None:
         if _is_bodiless(method, response) or _may_be_short(response):
             with anyio.move_on_after(_DRAIN_SECONDS):
                 return await _adrain(response)
-    except _TRANSPORT_ERRORS as error:
+    except Exception as error:
+        if not _is_the_transports(error):
+            raise
         _note(error)
     finally:
         await aclose(response)
@@ -212,6 +215,17 @@ def _may_be_short(response: httpx.Response) -> bool:
         return False
     length = _length(response)
     return length is None or length <= _DRAIN_BYTES
+
+
+def _is_the_transports(error: Exception) -> bool:
+    # Reading the rest of an answer that nobody wants may fail, and not all that httpcore lets out
+    # is of httpx's classes. Anything else comes from outside (a signal handler that enforces a time
+    # limit) and is the caller's to see.
+    return (
+        isinstance(error, _TRANSPORT_ERRORS)
+        or known_name(type(error)) is not None
+        or type(error).__module__.partition(".")[0] == "httpcore"
+    )
 
 
 def _note(error: Exception) -> None:
