@@ -153,6 +153,13 @@ def test_a_request_was_never_sent_when(events: list[Event]) -> None:
             id="an event loop may hold the rest of its head",
         ),
         pytest.param(
+            [
+                started("http11"),
+                failed("http11", made_from(httpcore.WriteTimeout(), Exception("too slow"))),
+            ],
+            id="trio may have written the rest of its head",
+        ),
+        pytest.param(
             [started("http11"), failed("http11", asyncio.CancelledError())],
             id="it was cancelled while its head was written",
         ),

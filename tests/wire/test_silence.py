@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason
 from httpx_safe_retry.testing import Fault, LoopbackServer
-from tests.peers import silent_port
+from tests.peers import Http1Server, read_body, read_head, silent_port
 
 from .driving import KEY, QUICK, everywhere, wire
 
@@ -63,3 +64,32 @@ def test_a_connection_that_is_never_made_ends_at_the_deadline_without_doubt(
     assert (got.outcome, got.report.executed) == (Outcome.DEADLINE_EXCEEDED, False)
     assert got.evidence == [Evidence.NOT_SENT]
     assert isinstance(got.error, httpx.TimeoutException)
+
+
+class NeverComesToThePoint(Http1Server):
+    """Sends a head that does not end, a byte at a time: no read ever times out."""
+
+    def serve(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            request = read_head(stream)
+            read_body(stream, request)
+        self.execute(request)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Thoughts: ")
+        connection.settimeout(0.05)
+        while True:
+            try:
+                if not connection.recv(1):
+                    return
+            except TimeoutError:
+                connection.sendall(b"m")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_task_is_ended_at_the_deadline_even_while_bytes_keep_coming(backend: str) -> None:
+    with NeverComesToThePoint() as server, wire(backend, policy=HALF_A_SECOND) as client:
+        began = time.monotonic()
+        got = client.send("POST", server.url, content=b"pay")
+        assert time.monotonic() - began < LONG_BEFORE_THE_TEST_IS_STUCK
+    assert (got.outcome, got.report.executed) == (Outcome.UNCERTAIN_WRITE, None)
+    assert isinstance(got.error, httpx.ReadTimeout)
+    assert len(server.executed) == 1
