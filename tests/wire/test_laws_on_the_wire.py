@@ -24,6 +24,7 @@ from httpx_safe_retry import Outcome, RetryError, RetryTransport, get_report
 from tests.peers import (
     Answer,
     Drop,
+    GoAway,
     Http1Item,
     Http1Server,
     Http2Item,
@@ -33,7 +34,7 @@ from tests.peers import (
     server_tls,
 )
 
-from .driving import QUICK, everywhere
+from .driving import HTTP2, QUICK, everywhere
 
 AT_ONCE = 8
 REQUESTS = 48
@@ -54,8 +55,10 @@ class Http2ServerForThreads(Http2Server):
             super().serve(connection)
 
 
-def post_all(backend: str | None, url: str, bodies: Sequence[bytes], **options: Any) -> Outcomes:
-    """Send an unkeyed POST for each body, several at a time, through one client."""
+def post_all(
+    backend: str | None, url: str, bodies: Sequence[bytes], at_once: int = AT_ONCE, **options: Any
+) -> Outcomes:
+    """Send an unkeyed POST for each body, `at_once` at a time, through one client."""
     outcomes: Outcomes = {}
 
     if backend is None:
@@ -70,13 +73,13 @@ def post_all(backend: str | None, url: str, bodies: Sequence[bytes], **options: 
                 except RetryError as error:
                     outcomes[body] = error.report.outcome
 
-            with ThreadPoolExecutor(AT_ONCE) as threads:
+            with ThreadPoolExecutor(at_once) as threads:
                 list(threads.map(post, bodies))
         return outcomes
 
     async def post_them() -> None:
         wrapped = RetryTransport(httpx.AsyncHTTPTransport(**options), policy=POLICY, budget=None)
-        limiter = anyio.CapacityLimiter(AT_ONCE)
+        limiter = anyio.CapacityLimiter(at_once)
         async with httpx.AsyncClient(transport=wrapped, timeout=20) as client:
 
             async def post(body: bytes) -> None:
@@ -155,4 +158,28 @@ def test_over_http1_with_connections_that_break_at_every_moment(
     bodies = requests(b"%d" % seed)
     with Http1Server(script) as server:
         outcomes = post_all(backend, server.url, bodies)
+    assert_laws(outcomes, [request.body for request in server.executed], bodies)
+
+
+@everywhere
+@pytest.mark.parametrize("seed", range(3))
+def test_over_http2_with_connections_that_go_away(backend: str | None, seed: int) -> None:
+    # One at a time: a server that keeps its word about streams runs none above the last.
+    kinds: list[Http2Item] = [
+        Answer(201),
+        Answer(201),
+        GoAway(last=0, at="head"),
+        GoAway(last=0, at="request"),
+        GoAway(last="before", at="head"),
+        GoAway(last="before", at="request"),
+        GoAway(last="own", executed=True),
+        GoAway(last="own", at="head"),
+        GoAway(last=2**31 - 1, executed=True),
+        GoAway(last="own", executed=True, then=Answer(201)),
+        Drop("request", executed=True),
+    ]
+    script = random.Random(seed).choices(kinds, k=REQUESTS * 4)
+    bodies = requests(b"%d" % seed)
+    with Http2Server(script) as server:
+        outcomes = post_all(backend, server.url, bodies, at_once=1, **HTTP2)
     assert_laws(outcomes, [request.body for request in server.executed], bodies)
