@@ -149,6 +149,50 @@ def test_a_short_body_that_is_lost_is_fetched_again(drive: Drive) -> None:
 
 
 @everywhere
+@pytest.mark.parametrize(("method", "status"), [("GET", 503), ("PUT", 502), ("POST", 429)])
+def test_a_failed_answer_that_is_thrown_away_is_not_waited_for(
+    drive: Drive, method: str, status: int
+) -> None:
+    lost = Reply(status=status, headers={"Content-Length": "5"}, body=[b"12", httpx.ReadError])
+    policy = POLICY.replace(statuses={502, 503}, refusal_statuses={429})
+    sent = drive.send(lost, 200, method=method, policy=policy)
+    assert sent.response.status_code == 200
+    assert [attempt.error_type for attempt in sent.report.attempts] == [None, None]
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("method", "earlier", "changes"),
+    [
+        ("GET", [503, 503], {}),
+        ("POST", [], {}),
+        ("POST", [429], {}),
+        ("GET", [503, 503], {"delay_hint": lambda response: None}),
+        ("GET", [503, 503], {"classify": lambda request, result: None}),
+    ],
+)
+def test_a_failed_answer_that_is_handed_over_is_read_first(
+    drive: Drive, method: str, earlier: list[ScriptItem], changes: dict[str, Any]
+) -> None:
+    lost = Reply(status=503, headers={"Content-Length": "5"}, body=[b"12", httpx.ReadError])
+    sent = drive.send(*earlier, lost, method=method, policy=POLICY.replace(**changes))
+    assert isinstance(sent.error, httpx.ReadError)
+    last = sent.report.attempts[-1]
+    assert (last.status, last.error_type) == (503, "ReadError")
+
+
+@everywhere
+@pytest.mark.parametrize("field", ["delay_hint", "classify"])
+def test_a_failed_answer_that_a_callable_may_look_at_is_read_first(
+    drive: Drive, field: str
+) -> None:
+    lost = Reply(status=503, headers={"Content-Length": "5"}, body=[b"12", httpx.ReadError])
+    policy = POLICY.replace(**{field: lambda *arguments: None})
+    sent = drive.send(lost, 200, policy=policy)
+    assert [attempt.error_type for attempt in sent.report.attempts] == ["ReadError", None]
+
+
+@everywhere
 def test_a_write_whose_answer_is_lost_has_happened(drive: Drive) -> None:
     sent = drive.send(LOST, 200, method="POST")
     assert isinstance(sent.error, UncertainWriteError)

@@ -426,7 +426,9 @@ def test_an_error_of_classify_reaches_the_caller_and_hides_no_write(
     unsent = first is httpx.ConnectError
     assert sent.report.outcome is (Outcome.PERMANENT_FAILURE if unsent else Outcome.UNCERTAIN_WRITE)
     assert sent.report.executed is {200: True, httpx.ConnectError: False}.get(first)
-    assert len(sent.report.attempts) == 1
+    (attempt,) = sent.report.attempts
+    asked_about = first.__name__ if isinstance(first, type) else "LookupError"
+    assert attempt.error_type == asked_about
 
 
 @everywhere

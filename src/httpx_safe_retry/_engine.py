@@ -112,9 +112,9 @@ class LogicalRequest:
         """
         if not self._terms.active:
             return 0
-        if status in self._policy.statuses and self._course.goes_on_after(status):
-            return 0
-        return self._policy.prefetch
+        policy = self._policy
+        transient = status in policy.statuses or status in policy.refusal_statuses
+        return 0 if transient and self._course.goes_on_after(status) else policy.prefetch
 
     @property
     def ends(self) -> float | None:
