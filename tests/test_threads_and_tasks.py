@@ -4,9 +4,11 @@ blocks anybody.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,7 +26,13 @@ from httpx_safe_retry import (
     StopReason,
     get_report,
 )
-from httpx_safe_retry.testing import Reply, ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import (
+    Fault,
+    LoopbackServer,
+    Reply,
+    ScriptedTransport,
+    VirtualClock,
+)
 from tests.drive import POLICY, URL, Drive, everywhere
 
 
@@ -218,3 +226,56 @@ async def test_closing_wakes_the_threads_that_share_the_transport_with_tasks() -
     await transport.aclose()
     await anyio.to_thread.run_sync(thread.join, 10)
     assert [error.report.stop_reason for error in caught] == [StopReason.CANCELLED]
+
+
+@pytest.mark.parametrize("where", ["attempt", "wait", "body"])
+def test_a_native_cancellation_of_asyncio_is_not_swallowed(where: str) -> None:
+    busy = Reply(status=503)
+
+    async def hang(request: httpx.Request) -> Reply:
+        if where == "attempt":
+            await asyncio.sleep(60)
+        if where == "wait":
+            return busy
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"1"
+            await asyncio.sleep(60)
+
+        return Reply(headers={"Content-Length": "5"}, body=body())
+
+    script = ScriptedTransport(hang, 200)
+    transport = RetryTransport(script, policy=RetryPolicy(backoff=lambda number: 60))
+
+    async def main() -> None:
+        sending = asyncio.create_task(transport.handle_async_request(httpx.Request("GET", URL)))
+        await asyncio.sleep(0.05)
+        assert sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert sending.cancelled()
+        async with httpx.AsyncClient(transport=transport) as client:
+            assert (await client.get(URL)).status_code == 200
+
+    asyncio.run(main())
+    script.assert_done()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("where", ["attempt", "wait"])
+async def test_a_pool_of_one_connection_survives_a_cancelled_request(where: str) -> None:
+    first = Fault(by="silence") if where == "attempt" else 503
+    limits = httpx.Limits(max_connections=1)
+    with LoopbackServer(first, 200) as server:
+        transport = RetryTransport(
+            httpx.AsyncHTTPTransport(limits=limits, verify=False),
+            policy=RetryPolicy(backoff=lambda number: 60),
+        )
+        async with httpx.AsyncClient(transport=transport) as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.get, server.url)
+                while not server.requests:
+                    await anyio.sleep(0.01)
+                await anyio.sleep(0.1)
+                tasks.cancel_scope.cancel()
+            assert (await client.get(server.url)).status_code == 200
