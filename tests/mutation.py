@@ -58,6 +58,17 @@ _FACTS = {
 }
 
 
+# One counterexample is enough, however long; the same ones every time.
+_PROFILE = """
+from hypothesis import Phase, settings
+
+phases = [Phase.explicit, Phase.generate]
+settings.register_profile(
+    "mutation", deadline=None, derandomize=True, database=None, phases=phases
+)
+"""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One module with one thing changed."""
@@ -188,8 +199,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=MODULES, help="default: both")
     parser.add_argument("--jobs", type=int, default=1, help="default: 1")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="files in tests/")
     options = parser.parse_args()
-    tests = [f"tests/{name}" for name in TESTS if Path(ROOT, "tests", name).exists()]
+    tests = [f"tests/{name}" for name in options.tests]
     todo = [
         mutant
         for module in MODULES

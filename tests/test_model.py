@@ -39,6 +39,7 @@ from httpx_safe_retry import (
     RetryPolicy,
     RetryReport,
     RetryTransport,
+    StopReason,
     get_report,
 )
 from httpx_safe_retry.testing import VirtualClock
@@ -168,7 +169,24 @@ class Attempt:
     waiting: bool = True
     """Whether the client still waits for its answer."""
     reply: Reply | None = None
+    ending: Reply | Exception | None = None
+    """What the client got in the end, if it got anything."""
     fate: asyncio.Future[Reply | Exception] | None = None
+
+    @property
+    def worth_repeating(self) -> bool | None:
+        """Whether the same again may succeed; None: that is not for this model to say."""
+        match self.ending:
+            case None | Reply(status=409):
+                return None
+            case Exception():
+                return not isinstance(self.ending, httpx.LocalProtocolError)
+            case Reply(cut=True):
+                return True
+            case Reply(replayed=True):
+                return False
+            case Reply(status=status):
+                return status in POLICY.statuses or status == 413
 
 
 @dataclass(eq=False)
@@ -183,6 +201,7 @@ class Operation:
     reports: list[RetryReport] = field(default_factory=list[RetryReport])
     over: bool = False
     """Whether the caller has been answered, or has gone."""
+    cancelled: bool = False
     forgotten: bool = False
     """Whether the server forgot its key meanwhile."""
 
@@ -270,6 +289,8 @@ class World:
         operation = self.operations[int(request.url.path.strip("/"))]
         assert not operation.over, "it was sent again behind the caller's back"
         assert self.now() < operation.ends, "it was sent too late"
+        for earlier in operation.attempts:
+            assert earlier.worth_repeating is not False, "it was sent again without use"
         names = ("idempotency-key", "content-length")
         headers = tuple(request.headers.get(name) for name in names)
         fingerprint = (request.method, str(request.url), *headers)
@@ -371,6 +392,7 @@ class World:
             self._check_sendings(operation)
             for report in operation.reports:
                 self._check_claims(operation, report)
+                self._check_reason(operation, report)
         for origin in ORIGINS:
             mine = [each for each in self.operations if each.asked.origin == origin]
             retries = sum(max(0, len(each.attempts) - 1) for each in mine)
@@ -401,12 +423,31 @@ class World:
         if failed and report.is_write:
             assert not ran, "a failure that ran"
 
+    def _check_reason(self, operation: Operation, report: RetryReport) -> None:
+        last = operation.attempts[-1] if operation.attempts else None
+        unsafe = not operation.kind.repeatable and not operation.kind.keyed
+        true = {
+            StopReason.DONE: report.outcome is Outcome.SUCCESS,
+            StopReason.MAX_ATTEMPTS: len(operation.attempts) == operation.asked.limit,
+            StopReason.NOT_REPLAY_SAFE: unsafe and _may_have_been_sent(last, operation),
+            StopReason.NOT_TRANSIENT: last is not None and last.worth_repeating is not True,
+            StopReason.DEADLINE: operation.asked.deadline is not None,
+            StopReason.BUDGET: len(operation.attempts) < operation.asked.limit,
+            StopReason.CANCELLED: operation.cancelled,
+        }
+        assert true[report.stop_reason], report.stop_reason
+
     def check_at_the_end(self) -> None:
         self.check()
         for operation in self.operations:
             (report,) = operation.reports
             assert len(report.attempts) == len(operation.attempts)
         assert Counter(body.closes for body in self.bodies).keys() <= {1}
+
+
+def _may_have_been_sent(attempt: Attempt | None, operation: Operation) -> bool:
+    # How far an only attempt got is not looked at.
+    return attempt is not None and (attempt.sent or operation.asked.limit == 1)
 
 
 ACTS = ("run", "run", "fail", "run and fail", "refuse", "hold", "crash", "run and crash")
@@ -511,6 +552,8 @@ class Turns(RuleBasedStateMachine):
             report = get_report(await self.client.send(operation.request))
         except RetryError as error:
             report = error.report
+        except httpx.ReadError:
+            report = report_of_a_body_that_breaks_off(operation)
         except asyncio.CancelledError:
             assert operation.over
             raise
@@ -545,7 +588,7 @@ class Turns(RuleBasedStateMachine):
         return [each for each in self.world.operations if not each.over]
 
     def _resolve(self, attempt: Attempt, fate: Reply | Exception) -> None:
-        attempt.waiting = False
+        attempt.waiting, attempt.ending = False, fate
         assert attempt.fate is not None
         attempt.fate.set_result(fate)
         self.loop.turn()
@@ -619,7 +662,7 @@ class Turns(RuleBasedStateMachine):
     @rule(which=pick)
     def is_cancelled(self, which: int) -> None:
         operation = one_of(self._open(), which)
-        operation.over = True
+        operation.over = operation.cancelled = True
         self.tasks[operation].cancel()
         self.loop.turn()
         assert self.tasks[operation].done(), "a cancelled request went on"
@@ -671,6 +714,16 @@ class Turns(RuleBasedStateMachine):
         raise AssertionError("a request never ended")
 
 
+def report_of_a_body_that_breaks_off(operation: Operation) -> RetryReport:
+    """An answer that is to be thrown away is not read first. Where the deadline or the budget then
+    has it handed out after all, its body is the caller's to read.
+    """
+    (report,) = operation.reports
+    assert report.stop_reason in (StopReason.DEADLINE, StopReason.BUDGET)
+    assert report.attempts[-1].status in POLICY.statuses
+    return report
+
+
 def one_of(things: list[T], which: int) -> T:
     return things[which % len(things)]
 
@@ -695,9 +748,13 @@ class Blocking(httpx.BaseTransport):
         try:
             self._is_sent(attempt)
             self._takes_time(request.extensions["timeout"]["read"])
-            return self._ends(attempt)
+            attempt.ending = self._ends(attempt)
+        except Exception as error:
+            attempt.ending = error
+            raise
         finally:
             attempt.waiting = False
+        return self._world.response(attempt.ending)
 
     def _draw(self, strategy: st.SearchStrategy[T]) -> T:
         return self._data.draw(strategy)
@@ -729,7 +786,7 @@ class Blocking(httpx.BaseTransport):
             raise httpx.ReadTimeout("slow")
         self._clock.advance(seconds)
 
-    def _ends(self, attempt: Attempt) -> httpx.Response:
+    def _ends(self, attempt: Attempt) -> Reply:
         if attempt.held and self._draw(st.booleans()):
             self._world.finish(attempt)
         fate = self._draw(st.sampled_from(["answer"] * 4 + ["cut", "breaks", "refused", "ends"]))
@@ -739,7 +796,7 @@ class Blocking(httpx.BaseTransport):
         if fate == "ends":
             raise SuddenEnd
         if fate in ("answer", "cut") and attempt.reply is not None:
-            return self._world.response(replace(attempt.reply, cut=fate == "cut"))
+            return replace(attempt.reply, cut=fate == "cut")
         raise self._draw(st.sampled_from(AMBIGUOUS))()
 
 
@@ -766,9 +823,14 @@ def test_the_laws_hold_in_threads(data: st.DataObject) -> None:
             request = operation.request
             cancel = request.extensions["retry"]["cancel"] = threading.Event()
 
-            def waits(seconds: float, cancel: threading.Event = cancel) -> None:
+            def waits(
+                seconds: float,
+                operation: Operation = operation,
+                cancel: threading.Event = cancel,
+            ) -> None:
                 if data.draw(st.sampled_from([False, False, True])):
                     cancel.set()
+                    operation.cancelled = True
                 for attempt in world.attempts:  # late, or again
                     if data.draw(st.booleans()):
                         network.delivers(attempt)
@@ -778,7 +840,10 @@ def test_the_laws_hold_in_threads(data: st.DataObject) -> None:
                 report = get_report(client.send(request))
             except RetryError as error:
                 report = error.report
+            except httpx.ReadError:
+                report = report_of_a_body_that_breaks_off(operation)
             except SuddenEnd:
+                operation.cancelled = True
                 (report,) = operation.reports
             operation.over = True
             assert operation.reports == [report]
