@@ -9,6 +9,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NoReturn
 
 import httpcore
@@ -178,11 +179,17 @@ class HTTPStatusError(Exception):
     """Not httpx's."""
 
 
-def test_a_request_of_another_library_leads_to_no_class_of_httpx() -> None:
+@pytest.mark.parametrize("named_alike", [None, "a word", dict])
+def test_a_request_of_another_library_leads_to_no_class_of_httpx(
+    monkeypatch: pytest.MonkeyPatch, named_alike: object
+) -> None:
     class Request:
         """Some other library's."""
 
     Request.__module__ = "some.other"
+    module = ModuleType("some.other")
+    vars(module)["TransportError"] = named_alike
+    monkeypatch.setitem(sys.modules, "some.other", module)
     other: Any = Request()
     error = error_for(report_of(), other)
     assert type(error) is RetriesExhaustedError

@@ -140,7 +140,7 @@ def test_an_unkeyed_payment_whose_answer_was_lost() -> None:
     )
     assert report.summary() == (
         "POST https://example.org/payments may have happened: "
-        "ReadTimeout at attempt 1 of 3, 5 s; repeating it could run it twice"
+        "ReadTimeout at attempt 1 of 3 after 5 s; repeating it could run it twice"
     )
     assert report.explain().splitlines() == [
         "POST https://example.org/payments may have happened (5 s in all).",
@@ -168,7 +168,7 @@ def test_a_keyed_payment_that_stayed_uncertain() -> None:
     )
     assert report.summary() == (
         "POST https://example.org/payments may have happened: "
-        "503 at attempt 2 of 2, 1.5 s; no attempts were left"
+        "503 at attempt 2 of 2 after 1.5 s; no attempts were left"
     )
     assert report.explain().splitlines() == [
         "POST https://example.org/payments may have happened (1.5 s in all, 0.5 s of it waiting).",
@@ -177,8 +177,8 @@ def test_a_keyed_payment_that_stayed_uncertain() -> None:
         "  2. answered 503 Service Unavailable: attempt 2 of 2 (0.25 s; may have run).",
         "It was not sent again because no attempts were left.",
         "Nobody knows whether the operation happened: tell your user that, not that it failed.",
-        "The same request can safely be sent again with the same idempotency key "
-        "(a new one could run it twice).",
+        "The same request can safely be sent again later.",
+        "Use the same idempotency key: a new one could run it twice.",
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_write_that_was_confirmed_and_whose_answer_was_lost() -> None:
     report = report_of(UNCERTAIN, StopReason.NOT_REPLAY_SAFE, executed=True, attempts=[lost])
     assert report.summary() == (
         "POST https://example.org/payments happened, but no usable answer came back: "
-        "201, then ReadError at attempt 1 of 3, 1.5 s; repeating it could run it twice"
+        "201, then ReadError at attempt 1 of 3 after 1.5 s; repeating it could run it twice"
     )
     assert "The operation did happen: do not tell your user that it failed." in report.explain()
     assert "Nobody knows" not in report.explain()
@@ -217,7 +217,7 @@ def test_a_read_that_succeeded_in_the_end_says_nothing_about_running() -> None:
         elapsed=60.5,
         slept=60.0,
     )
-    expected = "GET https://example.org/payments succeeded: 200 at attempt 2 of 3, 60.5 s"
+    expected = "GET https://example.org/payments succeeded: 200 at attempt 2 of 3 after 60.5 s"
     assert report.summary() == expected
     assert report.explain().splitlines() == [
         "GET https://example.org/payments succeeded (60.5 s in all, 60 s of it waiting).",
@@ -247,14 +247,19 @@ def test_a_read_that_never_went_out_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "stop_reason", "ended"),
+    ("outcome", "stop_reason", "ended", "advice"),
     [
-        (Outcome.DEADLINE_EXCEEDED, StopReason.DEADLINE, "ran out of time"),
-        (Outcome.CANCELLED, StopReason.CANCELLED, "was cancelled"),
+        (
+            Outcome.DEADLINE_EXCEEDED,
+            StopReason.DEADLINE,
+            "ran out of time",
+            "It can be sent again later.",
+        ),
+        (Outcome.CANCELLED, StopReason.CANCELLED, "was cancelled", "It can be sent again."),
     ],
 )
 def test_what_ended_before_it_was_sent_says_so(
-    outcome: Outcome, stop_reason: StopReason, ended: str
+    outcome: Outcome, stop_reason: StopReason, ended: str, advice: str
 ) -> None:
     report = report_of(outcome, stop_reason, attempts=[], elapsed=0.0, slept=0.0, replay_safe=True)
     assert report.summary() == f"POST https://example.org/payments {ended} before it was sent"
@@ -262,7 +267,7 @@ def test_what_ended_before_it_was_sent_says_so(
         f"POST https://example.org/payments {ended} (0 s in all).",
         "It was not sent at all.",
         "The operation did not happen.",
-        "It can be sent again.",
+        advice,
     ]
 
 
@@ -271,14 +276,15 @@ def test_the_deadline_is_named_where_there_is_one_of_ours() -> None:
     assert report.summary().endswith("; no time was left for another attempt within its 5 s")
     task = report_of(Outcome.DEADLINE_EXCEEDED, StopReason.DEADLINE)
     assert task.summary().endswith("; no time was left for another attempt")
+    assert "within" not in report_of(deadline=5.0).summary()
 
 
 @pytest.mark.parametrize(
     ("stop_reason", "advice"),
     [
-        (StopReason.MAX_ATTEMPTS, "It can be sent again."),
+        (StopReason.MAX_ATTEMPTS, "It can be sent again later."),
         (StopReason.DISABLED, "It can be sent again."),
-        (StopReason.DEADLINE, "It can be sent again."),
+        (StopReason.DEADLINE, "It can be sent again later."),
         (StopReason.CANCELLED, "It can be sent again."),
         (StopReason.BODY_NOT_REPLAYABLE, "It can be sent again, with its body made anew."),
         (StopReason.BUDGET, "It can be sent again, but not at once: much is failing there."),
@@ -296,6 +302,22 @@ def test_what_did_not_happen_can_be_sent_again(
     lines = report.explain().splitlines()
     assert lines[-1] == advice
     assert ("The operation did not happen." in lines) == is_write
+
+
+def test_a_delete_that_may_have_been_ours_can_be_repeated_but_that_tells_nothing() -> None:
+    gone = attempt_of(
+        status=404, evidence=Evidence.REFUSED, reason="answered 404 Not Found", elapsed=1.0
+    )
+    report = report_of(
+        UNCERTAIN, StopReason.NOT_TRANSIENT, executed=None, attempts=[gone], replay_safe=True
+    )
+    assert report.explain().splitlines()[1:] == [
+        "  1. answered 404 Not Found (1 s; did not run).",
+        "It was not sent again because the same again is not expected to help.",
+        "Nobody knows whether the operation happened: tell your user that, not that it failed.",
+        "Look up on the server what became of it.",
+        "The same request can safely be sent again.",
+    ]
 
 
 def test_a_permanent_failure_asks_for_a_change() -> None:
@@ -349,7 +371,6 @@ def test_no_combination_contradicts_itself(outcome: Outcome, stop_reason: StopRe
         )
         assert ("Nobody knows" in words) == (not certain and executed is None)
         assert ("did happen" in words) == (not certain and executed is True)
-        assert not ("can safely be sent again" in words and "Look up on the server" in words)
         assert ("can safely be sent again" in words) == (not certain and report.replay_safe)
         assert ("no idempotency key" in words) == (not certain and not report.replay_safe)
         for text in (line, words):

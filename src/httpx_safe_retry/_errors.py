@@ -47,7 +47,7 @@ class RetryError(Exception):
 
 
 class UncertainWriteError(RetryError):
-    """A write may have happened, and nobody knows, or it did happen and its answer was lost.
+    """A write may have happened, and nobody knows, or it did and no usable answer came back.
 
     `report.executed` tells which; `report.replay_safe` whether sending the same again is safe.
     """
@@ -101,7 +101,7 @@ def error_for(
     else:
         base = _library_class(request, "TransportError")
     message = report.summary()
-    if cause is not None and report.attempts and report.attempts[-1].error_text:
+    if report.attempts and report.attempts[-1].error_text:
         message = f"{message} ({report.attempts[-1].error_text})"
     own = {"report": report, "request": request, "response": response}
     if cause is None:
@@ -191,9 +191,7 @@ def _members(error: BaseException) -> dict[str, Any]:
         name: getattr(error, name)
         for cls in type(error).__mro__
         for name, member in vars(cls).items()
-        if isinstance(member, MemberDescriptorType)
-        and not name.startswith("__")
-        and hasattr(error, name)
+        if isinstance(member, MemberDescriptorType) and hasattr(error, name)
     }
 
 

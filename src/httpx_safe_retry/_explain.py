@@ -52,7 +52,8 @@ def summary(report: RetryReport) -> str:
     if not report.attempts:
         return f"{words} before it was sent"
     last, limit = report.attempts[-1], report.max_attempts
-    words += f": {_result(last)} at attempt {last.number} of {limit}, {seconds(report.elapsed)}"
+    spent = seconds(report.elapsed)
+    words += f": {_result(last)} at attempt {last.number} of {limit} after {spent}"
     if report.outcome in (Outcome.SUCCESS, Outcome.CANCELLED):
         return words
     return f"{words}; {_because(report)}"
@@ -122,10 +123,14 @@ def _advice_on_uncertainty(report: RetryReport) -> list[str]:
         else "Nobody knows whether the operation happened: tell your user that, not that it failed."
     )
     if report.replay_safe:
-        # The key may have been made by the policy, so that the caller doesn't hold it.
-        key = " with the same idempotency key (a new one could run it twice)"
-        key = key if report.idempotency_key_present else ""
-        return [known, f"The same request can safely be sent again{key}{_when(report)}."]
+        lines = [known]
+        if report.stop_reason is StopReason.NOT_TRANSIENT:
+            lines.append("Look up on the server what became of it.")
+        lines.append(f"The same request can safely be sent again{_when(report)}.")
+        if report.idempotency_key_present:
+            # The policy may have made it, so that the caller doesn't hold it.
+            lines.append("Use the same idempotency key: a new one could run it twice.")
+        return lines
     return [
         known,
         "Look up on the server what became of it before you send it again.",
@@ -135,6 +140,8 @@ def _advice_on_uncertainty(report: RetryReport) -> list[str]:
 
 
 def _when(report: RetryReport) -> str:
+    if report.stop_reason in (StopReason.MAX_ATTEMPTS, StopReason.DEADLINE):
+        return " later"
     if report.stop_reason is StopReason.BODY_NOT_REPLAYABLE:
         return ", with its body made anew"
     if report.stop_reason is StopReason.BUDGET:
