@@ -173,7 +173,7 @@ def test_a_keyed_payment_that_stayed_uncertain() -> None:
     assert report.explain().splitlines() == [
         "POST https://example.org/payments may have happened (1.5 s in all, 0.5 s of it waiting).",
         "  1. answered 503 Service Unavailable (0.25 s; may have run); "
-        "then a wait of 0.1 s (backoff).",
+        "next one due after 0.1 s (backoff).",
         "  2. answered 503 Service Unavailable: attempt 2 of 2 (0.25 s; may have run).",
         "It was not sent again because no attempts were left.",
         "Nobody knows whether the operation happened: tell your user that, not that it failed.",
@@ -222,7 +222,7 @@ def test_a_read_that_succeeded_in_the_end_says_nothing_about_running() -> None:
     assert report.explain().splitlines() == [
         "GET https://example.org/payments succeeded (60.5 s in all, 60 s of it waiting).",
         "  1. answered 503 Service Unavailable, which asked for 3600 s, more than 60 s (0.25 s); "
-        "then a wait of 60 s (retry-after).",
+        "next one due after 60 s (retry-after).",
         "  2. answered 200 OK (0.25 s).",
     ]
 
@@ -234,7 +234,7 @@ def test_a_wait_that_could_not_be_followed_is_told() -> None:
     report = report_of(attempts=[first, attempt_of(2)])
     assert report.explain().splitlines()[1] == (
         "  1. 503 (0.25 s; may have run); the wait that it asked for was not followed: "
-        "malformed: 'soon'; then a wait of 0.1 s (backoff)."
+        "malformed: 'soon'; next one due after 0.1 s (backoff)."
     )
 
 

@@ -101,7 +101,7 @@ def _attempt(attempt: Attempt, is_write: bool) -> str:
     if attempt.anomaly is not None:
         words += f"; the wait that it asked for was not followed: {attempt.anomaly}"
     if attempt.delay is not None:
-        words += f"; then a wait of {seconds(attempt.delay)} ({attempt.delay_source})"
+        words += f"; next one due after {seconds(attempt.delay)} ({attempt.delay_source})"
     return f"{words}."
 
 
