@@ -721,9 +721,15 @@ def test_the_last_error_of_a_layer_inside_does_not_hide_the_attempts_before(
 
 
 def test_a_report_of_another_kind_is_no_report() -> None:
+    class ReportsItself(httpx.ConnectError):
+        @property
+        def report(self) -> str:
+            raise LookupError
+
     error = httpx.ConnectError("")
     vars(error)["report"] = "as some other library may have"
-    assert row(of_error(error)) == (NOT_SENT, True)
+    for one in (error, ReportsItself("")):
+        assert row(of_error(one)) == (NOT_SENT, True)
 
 
 # Chains ------------------------------------------------------------------------------------------

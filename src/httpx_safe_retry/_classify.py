@@ -1,8 +1,8 @@
 """What one attempt proves, and whether sending the same again may succeed.
 
-This is DESIGN section 2 as code: one function for answers, one for errors. Both are pure, and go by
-type and structure. The HTTP library is not imported: its errors are known by their public names, so
-that the same table serves httpx and its kin.
+One table for answers, one for errors. Both are pure, and go by type and structure, never by words,
+except where httpcore gives nothing else. The HTTP library is not imported: its errors are known by
+their public names, so that the same table serves httpx and its kin.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def classify_error(
 
 def _hidden(error: BaseException) -> Evidence | None:
     # A layer inside that sent it more than once: its last error is silent on the attempts before.
-    report = getattr(error, "report", None)
+    report = vars(error).get("report")
     if not isinstance(report, RetryReport) or len(report.attempts) < 2 or report.executed is False:
         return None
     return Evidence.EXECUTED if report.executed else Evidence.AMBIGUOUS
