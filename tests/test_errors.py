@@ -22,13 +22,16 @@ from httpx_safe_retry import (
     PermanentFailureError,
     RetriesExhaustedError,
     RetryError,
+    RetryPolicy,
     RetryReport,
+    RetryTransport,
     StopReason,
     UncertainWriteError,
     get_report,
     raise_for_outcome,
 )
 from httpx_safe_retry._errors import error_for
+from httpx_safe_retry.testing import ScriptedTransport, VirtualClock
 from tests.reports import attempt_of, report_of
 
 REQUEST = httpx.Request("POST", "https://example.org/payments")
@@ -427,3 +430,36 @@ def test_a_success_that_the_policy_calls_a_failure_is_raised_too() -> None:
     response = answered(report_of(Outcome.PERMANENT_FAILURE, StopReason.NOT_TRANSIENT), 200)
     with pytest.raises(PermanentFailureError):
         raise_for_outcome(response)
+
+
+# Secrets -----------------------------------------------------------------------------------------
+
+SECRETS = ["user-7", "pass-7", "token-7", "fragment-7", "bearer-7", "key-7"]
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize(
+    "item", [503, httpx.ConnectError(f"could not send {SECRETS}"), httpx.ReadTimeout(SECRETS[-1])]
+)
+def test_nothing_secret_is_in_any_words_of_an_error(item: int | Exception, made: bool) -> None:
+    headers = {"Authorization": "Bearer bearer-7"}
+    policy = RetryPolicy(raise_on_failure=True)
+    if made:
+        policy = policy.replace(idempotency_key=lambda: "key-7")
+    else:
+        headers["Idempotency-Key"] = "key-7"
+    transport = RetryTransport(
+        ScriptedTransport(item, item, item), policy=policy, clock=VirtualClock()
+    )
+    url = "https://user-7:pass-7@example.org/a/path?t=token-7#fragment-7"
+    with httpx.Client(transport=transport) as client, pytest.raises(RetryError) as caught:
+        client.post(url, headers=headers)
+    error = caught.value
+    report = error.report
+    assert len(report.attempts) == 3
+    words = [str(error), repr(error), repr(report), report.summary(), report.explain()]
+    words += [str(clone) for clone in clones(error)]
+    words += traceback.format_exception_only(error)
+    for text in words:
+        assert "https://example.org/a/path" in text
+        assert [secret for secret in SECRETS if secret in text] == []
