@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -185,7 +186,8 @@ def say(who: str, what: str | RetryReport) -> None:
         count = len(what.attempts)
         attempts = "1 attempt" if count == 1 else f"{count} attempts"
         what = f"{what.outcome} after {what.elapsed:.2f} s, {attempts}"
-    print(f"   {who:<15} {what}")
+    # The line and its end at once: gateway and service print from two threads.
+    sys.stdout.write(f"   {who:<15} {what}\n")
 
 
 def check(what: str, is_so: bool) -> None:

@@ -243,7 +243,6 @@ def test_the_figure_shows_each_load_and_what_the_server_can_serve(
 
 @pytest.mark.usefixtures("_small")
 def test_matplotlib_draws_it_in_the_format_of_the_suffix(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="it comes with the extra `examples` alone")
     for suffix, magic in {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}.items():
         path = tmp_path / f"herd{suffix}"
         simulation.draw(recoveries(), path)
