@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ANYIO = tuple(map(int, importlib.metadata.version("anyio").split(".")[:2]))
 
-@pytest.mark.parametrize("mode", ["asyncio", "trio", "threads"])
+# Cancelled while it connects, it drops the socket for the garbage collector to find.
+leaves_sockets = pytest.mark.skipif(
+    ANYIO < (4, 16), reason="on asyncio, anyio before 4.16 leaves a socket open itself"
+)
+
+
+@pytest.mark.parametrize("mode", [pytest.param("asyncio", marks=leaves_sockets), "trio", "threads"])
 def test_a_second_of_trouble_leaves_every_operation_accounted_for_and_nothing_behind(
     mode: str,
 ) -> None:
