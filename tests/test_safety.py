@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from httpx_safe_retry import (
     PermanentFailureError,
     RetryBudget,
     RetryError,
+    RetryPolicy,
     RetryTransport,
     StopReason,
     UncertainWriteError,
@@ -110,6 +112,64 @@ def test_what_provably_did_not_run_ends_without_uncertainty(drive: Drive) -> Non
     sent = drive.send(httpx.ConnectError, 429, httpx.PoolTimeout, method="POST", content=b"pay")
     assert sent.report.outcome is Outcome.EXHAUSTED
     assert (sent.report.executed, sent.report.replay_safe) == (False, True)
+
+
+# --- how far the request got, as the wrapped transport's trace tells
+
+
+CONNECTING = ("connection.connect_tcp.started",)
+HEAD_IS_OUT = ("http11.send_request_headers.started", "http11.send_request_headers.complete")
+
+
+def lost_after(drive: Drive, *events: str) -> ScriptItem:
+    """An attempt that gets so far, and then loses its connection."""
+    info = {"request": SimpleNamespace(method=b"POST")}
+
+    def fail(request: httpx.Request) -> type[Exception]:
+        for event in events:
+            request.extensions["trace"](event, info)
+        return httpx.ReadError
+
+    async def afail(request: httpx.Request) -> type[Exception]:
+        for event in events:
+            await request.extensions["trace"](event, info)
+        return httpx.ReadError
+
+    return fail if drive.backend is None else afail
+
+
+@everywhere
+@pytest.mark.parametrize("policy", [POLICY, POLICY.replace(deadline=100)])
+def test_an_unkeyed_write_is_sent_again_as_long_as_no_head_of_it_was_out(
+    drive: Drive, policy: RetryPolicy
+) -> None:
+    unsent, sent_once = lost_after(drive, *CONNECTING), lost_after(drive, *CONNECTING, *HEAD_IS_OUT)
+    again = drive.send(unsent, unsent, 201, method="POST", policy=policy)
+    assert again.response.status_code == 201
+    sent = drive.send(unsent, sent_once, 201, method="POST", policy=policy)
+    assert isinstance(sent.error, UncertainWriteError)
+    assert [attempt.evidence for attempt in sent.report.attempts] == [
+        Evidence.NOT_SENT,
+        Evidence.AMBIGUOUS,
+    ]
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"method": "GET"},
+        {"method": "PUT"},
+        {"method": "POST", "headers": KEY},
+        {"method": "POST", "policy": POLICY.replace(max_attempts=1)},
+        {"method": "POST", "policy": POLICY.replace(max_attempts=1, deadline=9)},
+        {"method": "POST", "extensions": {"retry": None}},
+        {"method": "POST", "extensions": {"retry": {"idempotent": True}}},
+    ],
+)
+def test_nothing_is_traced_where_it_can_change_nothing(drive: Drive, asked: dict[str, Any]) -> None:
+    sent = drive.send(200, **asked)
+    assert "trace" not in sent.requests[0].extensions
 
 
 # --- what the method says, and what the caller declares over it
