@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from httpx_safe_retry import RetryBudget, RetryPolicy, RetryTransport
+from httpx_safe_retry import RetryBudget, RetryPolicy, RetryTransport, _httpx_private
 from httpx_safe_retry._httpx_private import origin_of
 from httpx_safe_retry.testing import ScriptedTransport
 
@@ -24,14 +23,41 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 def test_an_origin_is_what_httpx_says_in_public(url: str) -> None:
-    """Fails when httpx keeps the parts of its URLs elsewhere."""
     public = httpx.URL(url)
-    expected = (public.scheme, public.raw_host.decode(), public.port)
-    assert origin_of(public) == expected
-    without = SimpleNamespace(scheme=public.scheme, raw_host=public.raw_host, port=public.port)
-    assert origin_of(without) == expected  # type: ignore[arg-type]  # a URL of some other httpx
-    parts: Any = public._uri_reference
-    assert (parts.scheme, parts.host, parts.port) == expected
+    assert origin_of(public) == (public.scheme, public.raw_host.decode(), public.port)
+
+
+def test_it_is_read_where_httpx_keeps_it() -> None:
+    """Fails when httpx keeps it elsewhere: every request then takes the longer way."""
+    assert origin_of is not _httpx_private._public_origin
+
+
+class Elsewhere(httpx.URL):
+    """A URL that keeps its parts elsewhere."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "_uri_reference":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+    scheme = "https"
+    raw_host = b"a.test"
+    port = None
+
+
+class Otherwise(httpx.URL):
+    """A URL that writes its host another way than it keeps it."""
+
+    raw_host = b"a.test"
+
+
+@pytest.mark.parametrize("other", [Elsewhere, Otherwise])
+def test_where_httpx_keeps_it_no_more_its_public_word_counts(
+    other: type[httpx.URL], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(httpx, "URL", other)
+    origin = _httpx_private._quickest_origin()(other("https://a.test/"))
+    assert origin == ("https", "a.test", None)
 
 
 class Counting(RetryBudget):

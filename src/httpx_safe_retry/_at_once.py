@@ -15,6 +15,7 @@ from ._budget import Budget, debtors
 from ._events import logger
 from ._facts import needs_evidence
 from ._frozen import FrozenRequest
+from ._httpx_private import origin_of
 from ._policy import RetryPolicy, Terms
 from ._record import unfold_success
 from ._report import RetryReport
@@ -57,7 +58,7 @@ class AtOnce:
         if frozen.method not in self._idempotent and needs_evidence(frozen, self._terms):
             frozen.trace(SendProgress(frozen.extensions.get("trace"), asynchronous=asynchronous))
         if self._debtors and self._budget is not None:
-            self._budget.deposit(frozen.origin)
+            self._budget.deposit(origin_of(request.url))
         return frozen
 
     def succeeded(self, response: httpx.Response, frozen: FrozenRequest, elapsed: float) -> bool:
