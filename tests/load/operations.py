@@ -148,7 +148,6 @@ class Record:
         self.claims = array("B", bytes(limit))
         self.attempts = 0
         self.resent = 0
-        self.still_running = 0
         self.odd: list[str] = []
         """What no caller should have been told."""
 
