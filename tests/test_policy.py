@@ -130,6 +130,27 @@ def test_a_policy_derived_from_another_differs_in_what_was_named(name: str, valu
     assert changed == [name]
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("backoff", [wait, Backoff(base=0)]),
+        ("retry_after_over", ["clamp", "stop", "backoff"]),
+        ("retry_after_past_deadline", ["backoff", "stop"]),
+    ],
+)
+def test_each_choice_can_be_made(name: str, values: list[Any]) -> None:
+    for value in values:
+        assert getattr(RetryPolicy().replace(**{name: value}), name) == value
+
+
+def test_what_a_policy_keeps_for_itself_is_no_part_of_the_value() -> None:
+    policy, other = RetryPolicy(), RetryPolicy()
+    object.__setattr__(other, "key_names", frozenset())
+    assert policy == other
+    assert hash(policy) == hash(other)
+    assert "key_names" not in repr(policy)
+
+
 def test_collections_of_any_kind_are_kept_as_frozen_ones() -> None:
     statuses = [503, 503, 429]
     policy = RetryPolicy(
@@ -215,6 +236,13 @@ def test_a_value_out_of_range_is_a_value_error_that_names_the_field(name: str, v
     for make in (RetryPolicy, RetryPolicy().replace):
         with pytest.raises(ValueError, match=f"^{name} must "):
             make(**{name: value})
+
+
+def test_a_duration_out_of_range_is_told_what_the_range_is() -> None:
+    with pytest.raises(ValueError, match="a finite number of seconds, above 0, not 0"):
+        RetryPolicy(deadline=0)
+    with pytest.raises(ValueError, match="a finite number of seconds, 0 or more, not -1"):
+        RetryPolicy(min_attempt_time=-1)
 
 
 def test_a_bad_backoff_names_its_own_field() -> None:
