@@ -436,6 +436,11 @@ class World:
             StopReason.CANCELLED: operation.cancelled,
         }
         assert true[report.stop_reason], report.stop_reason
+        if last is not None and isinstance(last.ending, Reply):
+            served = last.ending.status == 200 and not last.ending.cut
+            # The deadline may still end the reading of its body.
+            late = report.stop_reason is StopReason.DEADLINE
+            assert late or served == (report.outcome is Outcome.SUCCESS), report.outcome
 
     def check_at_the_end(self) -> None:
         self.check()
