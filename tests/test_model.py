@@ -439,7 +439,7 @@ class World:
         if last is not None and isinstance(last.ending, Reply):
             served = last.ending.status == 200 and not last.ending.cut
             # The deadline may still end the reading of its body.
-            late = report.stop_reason is StopReason.DEADLINE
+            late = report.elapsed >= operation.ends - operation.began
             assert late or served == (report.outcome is Outcome.SUCCESS), report.outcome
 
     def check_at_the_end(self) -> None:
