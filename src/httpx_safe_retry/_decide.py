@@ -208,7 +208,7 @@ def _when(
 
 
 def _asked_for(policy: RetryPolicy, wish: Wish | None) -> float | None:
-    if wish is None or wish.seconds is None:
+    if wish is None:
         return None
     if wish.source is DelaySource.RETRY_AFTER and not policy.respect_retry_after:
         return None
