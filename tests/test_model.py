@@ -185,8 +185,8 @@ class Attempt:
                 return True
             case Reply(replayed=True):
                 return False
-            case Reply(status=status):
-                return status in POLICY.statuses or status == 413
+            case Reply(status=status, retry_after=asks):
+                return status in POLICY.statuses or (status == 413 and asks)
 
 
 @dataclass(eq=False)
