@@ -13,6 +13,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import httpcore
+import httpx
 import pytest
 
 from httpx_safe_retry._trace import SendProgress
@@ -49,9 +50,22 @@ def after(*events: Event) -> SendProgress:
     return progress
 
 
+def last_error(*events: Event) -> BaseException:
+    """What the attempt ends in: the error of its last event as httpx maps it, or its own."""
+    errors = [info["exception"] for name, info in events if name.endswith(".failed") and info]
+    if not errors or not isinstance(errors[-1], Exception):
+        return errors[-1] if errors else httpx.ReadError("lost")
+    return made_from(httpx.ReadError("lost"), errors[-1])
+
+
+def never_sent(*events: Event) -> bool:
+    return after(*events).never_sent(last_error(*events))
+
+
+LOST = httpx.ReadError("lost")
 SENT = [started("http11"), complete("http11")]
 SENT_ON_STREAM_5 = [started("http2", 5), complete("http2")]
-CONNECTED = [
+CONNECTED: list[Event] = [
     ("connection.connect_tcp.started", {"host": "h"}),
     ("connection.connect_tcp.complete", {"return_value": None}),
 ]
@@ -127,7 +141,7 @@ RESET = ConnectionResetError(104, "Connection reset by peer")
     ],
 )
 def test_a_request_was_never_sent_when(events: list[Event]) -> None:
-    assert after(*events).never_sent
+    assert never_sent(*events)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +219,7 @@ def test_a_request_was_never_sent_when(events: list[Event]) -> None:
     ],
 )
 def test_a_request_may_have_been_sent_when(events: list[Event]) -> None:
-    assert not after(*events).never_sent
+    assert not never_sent(*events)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +269,7 @@ def test_a_head_that_h2_refuses_was_never_sent(
         head = [*HEAD, ("te", "gzip")]
     error = error_of(lambda: connection.send_headers(1, head))
     assert connection.data_to_send() == b""
-    assert after(started("http2", 1), failed("http2", error)).never_sent
+    assert never_sent(started("http2", 1), failed("http2", error))
 
 
 def test_a_head_whose_window_can_not_be_widened_may_have_been_sent(
@@ -266,7 +280,7 @@ def test_a_head_whose_window_can_not_be_widened_may_have_been_sent(
     assert connection.data_to_send() != b""
     connection.close_connection()
     error = error_of(lambda: connection.increment_flow_control_window(2**24, 1))
-    assert not after(started("http2", 1), failed("http2", error)).never_sent
+    assert not never_sent(started("http2", 1), failed("http2", error))
 
 
 # The caller's own trace ---------------------------------------------------------------------------
@@ -279,7 +293,7 @@ def test_the_callers_own_trace_sees_every_event() -> None:
     for name, info in events:
         assert progress.callback(name, info) is None
     assert seen == events
-    assert not progress.never_sent
+    assert not progress.never_sent(LOST)
 
 
 def test_an_async_trace_of_the_caller_is_awaited_for_every_event() -> None:
@@ -298,7 +312,7 @@ def test_an_async_trace_of_the_caller_is_awaited_for_every_event() -> None:
     progress = SendProgress(trace, asynchronous=True)
     asyncio.run(play(progress))
     assert seen == [*CONNECTED, started("http11")]
-    assert progress.never_sent
+    assert progress.never_sent(LOST)
     asyncio.run(play(SendProgress(None, asynchronous=True)))
 
 
@@ -314,7 +328,7 @@ def test_what_an_event_says_counts_even_if_the_callers_trace_raises(event: Event
             progress.callback(name, info)
         except ValueError:
             break
-    assert progress.never_sent == event[0].endswith("started")
+    assert progress.never_sent(LOST) == event[0].endswith("started")
 
 
 def test_the_next_attempt_starts_knowing_nothing() -> None:
@@ -323,7 +337,24 @@ def test_the_next_attempt_starts_knowing_nothing() -> None:
     progress.callback(*started("http2", 5))
     following = progress.anew()
     assert following.stream_id is None
-    assert not following.never_sent
+    assert not following.never_sent(LOST)
     following.callback(*CONNECTED[0])
-    assert following.never_sent
+    assert following.never_sent(LOST)
     assert seen[-1] == CONNECTED[0][0]
+
+
+def test_another_error_than_the_one_that_the_trace_ended_in_proves_nothing() -> None:
+    # A transport that gives up on httpcore and tries another way, which emits no events.
+    refused = httpcore.ConnectError("refused")
+    progress = after(*CONNECTED[:1], failed("connection", refused, "connect_tcp"))
+    assert progress.never_sent(made_from(httpx.ConnectError("refused"), refused))
+    assert not progress.never_sent(LOST)
+    assert not progress.never_sent(made_from(LOST, TimeoutError()))
+
+
+def test_a_cancelled_task_ends_in_its_cancellation_or_in_our_words_for_it() -> None:
+    cancelled = asyncio.CancelledError()
+    progress = after(*CONNECTED[:1], failed("connection", cancelled, "connect_tcp"))
+    assert progress.never_sent(cancelled)
+    assert progress.never_sent(httpx.ReadTimeout("the deadline ended the attempt"))
+    assert not progress.never_sent(made_from(httpx.ReadError("lost"), httpcore.ReadError()))

@@ -56,6 +56,7 @@ class Course:
     ) -> None:
         self._setting = setting
         self._terms = terms
+        self._frozen = frozen
         self._origin = frozen.origin
         self._number = number
         self._began = self._attempt_began = began
@@ -72,11 +73,15 @@ class Course:
         self._record.attempt_starts(self._number)
         return self._number
 
-    def proved_by(self, response: httpx.Response, wall: float) -> Finding:
+    def proved_by(
+        self, response: httpx.Response, progress: SendProgress | None, wall: float
+    ) -> Finding:
         """Return what an answer proves. `wall`: Unix time."""
         earlier = self._record.findings[: self._number - 1]
         keyed = self._record.facts.keyed
-        return proved_by_answer(self._terms.policy, response, earlier, keyed=keyed, wall=wall)
+        return proved_by_answer(
+            self._terms.policy, response, earlier, progress, keyed=keyed, wall=wall
+        )
 
     def found(self, finding: Finding) -> Finding:
         """Note what the attempt under way proved, in place of what was noted before."""
@@ -158,7 +163,7 @@ class Course:
         if len(self._record.attempts) < self._number:
             # Whatever ended it, the attempt was sent, and may have run.
             if len(self._record.findings) < self._number:
-                self.found(left_open(error, progress, None))
+                self.found(left_open(error, self._frozen, progress, None))
             self._attempt_ended(status, cause or error, now)
         self.cut_short(
             StopReason.NOT_TRANSIENT if isinstance(error, Exception) else StopReason.CANCELLED, now

@@ -254,7 +254,7 @@ class LogicalRequest:
         policy, course = self._policy, self._course
         # On record before a callable of the policy is asked: should that raise, the report still
         # says what may have run.
-        finding = course.found(course.proved_by(response, wall))
+        finding = course.found(course.proved_by(response, self._progress, wall))
         if policy.classify is not None:
             verdict = policy.classify(self._frozen.request, self._view(response))
             finding = course.found(finding.amended(checked_verdict(verdict)))
@@ -270,12 +270,14 @@ class LogicalRequest:
         something else of it.
         """
         course = self._course
-        answer = None if self.answer is None else course.proved_by(self.answer, wall)
-        unknown = course.found(left_open(error, self._progress, answer))
+        answer = (
+            None if self.answer is None else course.proved_by(self.answer, self._progress, wall)
+        )
+        unknown = course.found(left_open(error, self._frozen, self._progress, answer))
         theirs = None if self.body is None else self.body.failure
         if theirs is None and isinstance(error, Exception):
             self._cause = error
-            known = proved_by_error(self._policy, error, self._progress, answer)
+            known = proved_by_error(self._policy, error, self._frozen, self._progress, answer)
             finding = course.found(known or unknown)
             verdict = None
             if self._policy.classify is not None:

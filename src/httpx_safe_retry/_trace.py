@@ -17,6 +17,9 @@ counts as sent:
 | HTTP/2: any other failure | no: whoever writes next sends what others have queued |
 | complete, but above the last stream id of a GOAWAY | yes (RFC 9113 section 6.8) |
 | complete | no |
+
+It holds for the error that the trace ended in. A transport of somebody's own may give up on
+httpcore and try something else, which the trace knows nothing of.
 """
 
 from __future__ import annotations
@@ -29,21 +32,25 @@ from ._classify import causes
 _HTTPCORE = frozenset({"connection", "http11", "http2", "proxy", "socks"})
 """What the names of its events begin with."""
 
+_AFTER_THE_HEAD = ("send_request_body.failed", "receive_response_headers.failed")
+
 
 class SendProgress:
     """Follows the events of one attempt. The caller's own `trace` still sees every one of them."""
 
-    __slots__ = ("_asynchronous", "_caller", "_ours", "_seen", "_sent", "stream_id")
+    __slots__ = ("_asynchronous", "_caller", "_failures", "_ours", "_seen", "sent", "stream_id")
 
     def __init__(self, caller: Any, *, asynchronous: bool) -> None:
         self._caller = caller
         self._asynchronous = asynchronous
         self._seen = False
         self._ours = False
+        self._failures: list[BaseException] = []
         # A count, because what is wrapped may send more than once within one attempt: httpcore
         # after a GOAWAY, some other layer for reasons of its own. What one sending proves says
         # nothing of another.
-        self._sent = 0
+        self.sent = 0
+        """How many heads of our request may have gone out, and may have been read."""
         self.stream_id: int | None = None
         """The HTTP/2 stream that carries the request, once there is one."""
 
@@ -51,13 +58,20 @@ class SendProgress:
         """Return one like this for the next attempt."""
         return SendProgress(self._caller, asynchronous=self._asynchronous)
 
-    @property
-    def never_sent(self) -> bool:
-        """Whether the head of our request provably never went out whole.
+    def never_sent(self, error: BaseException) -> bool:
+        """Whether an attempt that ended in `error` provably never sent the head of our request.
 
         A transport that emits no events, or none that we know, proves nothing.
         """
-        return self._seen and not self._sent
+        if self.sent or not self._seen:
+            return False
+        if not self._failures:
+            return True
+        last = self._failures[-1]
+        if not isinstance(last, Exception):
+            # A task was cancelled: by its owner, or by its deadline, which we word ourselves.
+            return not isinstance(error, Exception) or error.__cause__ is None
+        return any(cause is failure for cause in causes(error) for failure in self._failures)
 
     @property
     def callback(self) -> Callable[[str, Any], Any]:
@@ -79,16 +93,18 @@ class SendProgress:
         if protocol not in _HTTPCORE:
             return
         self._seen = True
+        if event.endswith(".failed"):
+            self._failures.append(info["exception"])
         if event == "send_request_headers.started":
             # A CONNECT asks the proxy for a tunnel; it isn't our request.
             self._ours = info["request"].method != b"CONNECT"
             self.stream_id = info.get("stream_id")
         elif event == "send_request_headers.complete":
-            self._sent += self._ours
+            self.sent += self._ours
         elif event == "send_request_headers.failed":
-            self._sent += self._ours and _may_have_left(protocol, info["exception"])
-        elif event == "receive_response_headers.failed" and _was_not_processed(info["exception"]):
-            self._sent -= 1
+            self.sent += self._ours and _may_have_left(protocol, info["exception"])
+        elif event in _AFTER_THE_HEAD and _was_not_processed(info["exception"]):
+            self.sent -= 1
 
 
 def _may_have_left(protocol: str, error: BaseException) -> bool:

@@ -1,0 +1,95 @@
+"""Evidence that is about another sending, or another request, is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from httpx_safe_retry import (
+    Outcome,
+    RetriesExhaustedError,
+    RetryPolicy,
+    RetryTransport,
+    UncertainWriteError,
+    get_report,
+)
+from httpx_safe_retry.testing import Fault, LoopbackServer, ScriptedTransport, VirtualClock
+
+Finish = Callable[[httpx.Request], httpx.Response]
+
+
+class SendsTwice(httpx.BaseTransport):
+    """A layer of somebody's own: it sends, does not like what it gets, and tries once more."""
+
+    def __init__(self, again: Finish) -> None:
+        self._wire = httpx.HTTPTransport()
+        self._again = again
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            response = self._wire.handle_request(request)
+            response.close()
+        except httpx.TransportError:
+            pass
+        return self._again(request)
+
+
+def refuse(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused")
+
+
+def test_no_connection_the_second_time_does_not_take_back_the_first() -> None:
+    with LoopbackServer(Fault(), repeat=True) as server:
+        transport = RetryTransport(SendsTwice(refuse), clock=VirtualClock())
+        with httpx.Client(transport=transport) as client, pytest.raises(UncertainWriteError):
+            client.post(f"{server.url}/payments")
+        assert len(server.ledger) == 1
+
+
+def test_a_refusal_the_second_time_does_not_take_back_the_first() -> None:
+    with LoopbackServer(Fault(), 429, repeat=True) as server:
+        wire = httpx.HTTPTransport()
+        transport = RetryTransport(SendsTwice(wire.handle_request), clock=VirtualClock())
+        with httpx.Client(transport=transport) as client, wire:
+            report = get_report(client.post(f"{server.url}/payments"))
+        assert (report.outcome, report.executed) == (Outcome.UNCERTAIN_WRITE, None)
+        assert len(server.ledger) == 1
+
+
+def asks_downstream(transport: httpx.BaseTransport) -> Callable[..., list[bytes]]:
+    """A WSGI app that runs the request, then asks another service and lets its failure out."""
+
+    def app(environ: object, start_response: object) -> list[bytes]:
+        RAN.append("once")
+        with httpx.Client(transport=transport) as client:
+            client.get("https://downstream.test/")
+        raise AssertionError("the service answered")
+
+    return app
+
+
+RAN: list[str] = []
+
+
+@pytest.mark.parametrize("wrap", [lambda wire: wire, RetryTransport], ids=["plain", "retried"])
+def test_what_an_app_met_downstream_says_nothing_of_the_request_to_it(
+    wrap: Callable[[httpx.BaseTransport], httpx.BaseTransport],
+) -> None:
+    RAN.clear()
+    app = asks_downstream(wrap(ScriptedTransport(httpx.ConnectError, repeat=True)))
+    transport = RetryTransport(httpx.WSGITransport(app=app), clock=VirtualClock())
+    with httpx.Client(transport=transport) as client, pytest.raises(UncertainWriteError):
+        client.post("https://service.test/orders")
+    assert RAN == ["once"]
+
+
+def test_a_layer_inside_that_names_our_own_request_is_believed() -> None:
+    script = ScriptedTransport(httpx.ConnectError, repeat=True)
+    inner = RetryTransport(script, policy=RetryPolicy(max_attempts=2), clock=VirtualClock())
+    outer = RetryTransport(inner, policy=RetryPolicy(max_attempts=2), clock=VirtualClock())
+    with httpx.Client(transport=outer) as client, pytest.raises(RetriesExhaustedError) as caught:
+        client.post("https://service.test/orders")
+    assert caught.value.report.executed is False
+    assert len(script.requests) == 2
