@@ -1,4 +1,4 @@
-"""What the cut-point proof has found, each as its smallest case."""
+"""What the cut-point proof and the model have found, each as its smallest case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from h2.connection import ConnectionState
 from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
 
 from httpx_safe_retry import Evidence, RetryPolicy
-from httpx_safe_retry._classify import Finding, classify_error
+from httpx_safe_retry._classify import Finding, classify_answer, classify_error
+from httpx_safe_retry._decide import Facts, executed
 
 from .proof.campaign import run_cases
 from .proof.cases import FAMILIES, OPERATIONS, Case, Family, Fault, GoAway
@@ -79,3 +80,11 @@ def test_an_error_of_h2_itself_in_a_body_is_a_lost_answer() -> None:
     finding = classify_error(RetryPolicy(), error, answer=answer)
     assert finding is not None
     assert (finding.evidence, finding.transient) == (Evidence.EXECUTED, True)
+
+
+def test_a_recorded_timeout_leaves_open_whether_the_key_was_used() -> None:
+    findings = [
+        Finding(Evidence.AMBIGUOUS, True, "ReadTimeout"),
+        classify_answer(RetryPolicy(), 408, keyed=True, replayed=True),
+    ]
+    assert executed(Facts(is_write=True, idempotent=False, keyed=True), findings) is None

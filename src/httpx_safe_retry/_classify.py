@@ -85,7 +85,9 @@ def classify_answer(
     if keyed and replayed:
         # Asking again gives it again, so that it is never transient.
         words = f"{words}, the recorded result of this key"
-        return Finding(evidence, False, words, 400 <= status < 500, answered=True)
+        # A recorded 408 is as ambiguous as any: whoever gave up may have given up too early.
+        speaks = 400 <= status < 500 and evidence is Evidence.REFUSED
+        return Finding(evidence, False, words, speaks, answered=True)
     if keyed and status == HTTPStatus.CONFLICT and after_ambiguous:
         words = f"{words}: an earlier attempt is still running"
         return Finding(Evidence.AMBIGUOUS, True, words, answered=True)
