@@ -99,7 +99,7 @@ async def main(rounds: int, number: int) -> None:
             entries = contenders()
             for _ in range(rounds):
                 for entry in entries:
-                    # A fresh request each time, as a client makes it: the peer leaves its mark on it.
+                    # Fresh ones, as a client makes them: the peer leaves its mark on each.
                     requests = [build() for _ in range(number)]
                     if kind == "sync":
                         took = sync_round(entry, requests)
