@@ -67,8 +67,6 @@ SHELL = {
 
 # Where the core reaches into the shell when it runs, and what for.
 DOORS = {
-    ("_decide", "_clock"): "the type of a source of chance",
-    ("_course", "_clock"): "the same",
     ("_course", "_events"): "the audience's type",
     ("_engine", "_clock"): "an event made of two",
     ("_record", "_events"): "the events' types",

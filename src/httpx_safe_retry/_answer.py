@@ -36,13 +36,8 @@ def view(response: httpx.Response, request: httpx.Request, read: bytes | None) -
     return response
 
 
-def replayed(response: httpx.Response) -> bool:
-    """Whether the answer is marked as the recorded result of its idempotency key."""
-    return mark_of_replay(response.headers)
-
-
-def mark_of_replay(headers: httpx.Headers) -> bool:
-    """The same, for whoever must not hold on to the answer."""
+def is_replayed(headers: httpx.Headers) -> bool:
+    """Whether an answer with these headers is marked as the recorded result of its key."""
     return bool(headers.get("Idempotent-Replayed", "").strip().lower() == "true")
 
 

@@ -80,6 +80,7 @@ class AtOnce:
             elapsed,
             None,
         )
+        frozen.let_go()
         # In a mapping of its own: httpx 0.27 keeps the one that a custom transport may share among
         # all its responses.
         response.extensions = {**response.extensions, "retry": report}

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 __all__ = ["Backoff", "Jitter", "JitterFunction", "Random"]
 
 Random = Callable[[], float]
+"""Draws a float from [0, 1), as `random.random` does."""
 Jitter = Literal["none", "full", "equal", "decorrelated"]
 JitterFunction = Callable[[float, Random], float]
 

@@ -9,7 +9,7 @@ finds out, in this order, what kind of body it is:
 | a list or tuple of bytes | references | always |
 | a file that can seek | its position, size and modification time | unless those changed |
 | multipart of bytes and such files | size and modification time of each | unless those changed |
-| anything else | what passed while an attempt sent it (`recorded.py`) | up to `limit` bytes |
+| anything else | what passed while an attempt sent it (`_recorded.py`) | up to `limit` bytes |
 
 The last row is everything that can be read once only, and everything whose second reading nobody
 vouches for (a caller's own `SyncByteStream` or `AsyncByteStream`).

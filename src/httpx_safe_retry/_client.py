@@ -12,8 +12,9 @@ from typing import Literal, TypeVar
 
 import httpx
 
+from ._backoff import Random
 from ._budget import Budget, RetryBudget
-from ._clock import Clock, Random
+from ._clock import Clock
 from ._events import Listener
 from ._httpx_private import replace_transports
 from ._policy import DEFAULT_POLICY, RetryPolicy

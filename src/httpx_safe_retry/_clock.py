@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import anyio
-
-Random = Callable[[], float]
-"""Draws a float from [0, 1), as `random.random` does."""
 
 
 class Clock(Protocol):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ._backoff import Random
 from ._budget import Budget
 from ._classify import Finding
-from ._clock import Random
 from ._decide import Decision, Retry, Situation, Wish, decide, fail, outcome_of, replay_safe
 from ._events import Observers
 from ._facts import facts_of
@@ -170,9 +170,7 @@ class Course:
         )
 
     def cut_short(self, stop_reason: StopReason, now: float) -> RetryReport:
-        """End it for a reason that has nothing to do with the last attempt, and return the
-        report.
-        """
+        """End it for a reason beside the last attempt, and return the report."""
         record = self._record
         ending = fail(record.facts, record.findings, stop_reason, stop_reason.value)
         return self.end(*outcome_of(ending), now)

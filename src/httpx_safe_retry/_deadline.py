@@ -83,7 +83,5 @@ def of_thread() -> float:
 
 
 def of_task() -> float:
-    """Return the seconds until the current task's own cancel scopes end it, infinite without
-    any.
-    """
+    """Return the seconds until the task's own cancel scopes end it, infinite without any."""
     return anyio.current_effective_deadline() - anyio.current_time()

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._backoff import Backoff
+from ._backoff import Backoff, Random
 from ._checks import check_seconds
 from ._classify import Finding
-from ._clock import Random
 from ._outcome import UNEXECUTED, DelaySource, Evidence, Outcome, StopReason
 from ._policy import RetryPolicy
 
@@ -41,9 +40,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where the logical request stands after an attempt. Times are readings of one monotonic
-    clock.
-    """
+    """Where the logical request stands after an attempt, in readings of one monotonic clock."""
 
     attempts: int
     """How many there have been."""

@@ -243,6 +243,7 @@ class LogicalRequest:
             elapsed,
             self.allowed,
         )
+        self._frozen.let_go()
         attach(report, response)
         return True
 
@@ -300,15 +301,11 @@ class LogicalRequest:
         self._course.waited(seconds)
 
     def broke_off(self, error: BaseException, now: float) -> None:
-        """Note that the request ended in an error that no decision led to, if it hadn't ended
-        yet.
-        """
+        """Note that it ended in an error that no decision led to, if it hadn't ended yet."""
         self._course.broke_off(error, self._progress, now, self._status, self._cause)
 
     def release(self) -> None:
-        """Let go of the last error: its traceback leads back to here, and would keep all this
-        alive.
-        """
+        """Let go of the last error: its traceback leads here, and would keep all this alive."""
         self._cause = None
 
     def _conclude(self, transient: bool, wish: Wish | None, now: float, task_left: float) -> Step:

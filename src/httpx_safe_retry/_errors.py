@@ -65,9 +65,7 @@ class DeadlineExceededError(RetryError):
 
 
 class PermanentFailureError(RetryError):
-    """A failure that sending the same again can't mend. A write that ended like this did not
-    happen.
-    """
+    """A failure that sending the same again can't mend. A write did not happen."""
 
 
 _KINDS: dict[Outcome, type[RetryError]] = {

@@ -71,9 +71,7 @@ Listener = Callable[[RetryEvent], object]
 
 
 class Observers:
-    """Tells the log and the listeners. Only a listener, or DEBUG, makes it `curious` about
-    successes.
-    """
+    """Tells the log and the listeners. Without a listener or DEBUG it asks for no successes."""
 
     def __init__(self, listeners: Iterable[Listener]) -> None:
         try:

@@ -11,9 +11,7 @@ from ._policy import SAFE_METHODS, RetryPolicy, Terms
 
 
 def facts_of(frozen: FrozenRequest, policy: RetryPolicy, new_key: str | None) -> Facts:
-    """Return what is known of the request. `new_key`: the key that the policy made for it, if
-    any.
-    """
+    """Return what is known of the request. `new_key`: the key that the policy made, if any."""
     return Facts(
         is_write=frozen.method not in SAFE_METHODS or policy.idempotent is False,
         idempotent=_idempotent(frozen, policy),

@@ -27,9 +27,7 @@ longer ones wrap around, so that they may end at once.
 
 
 class FrozenRequest:
-    """Method, URL, headers and extensions of one logical request; its body is `_body.py`'s to
-    keep.
-    """
+    """Method, URL, headers and extensions of one logical request; `_body.py` keeps its body."""
 
     __slots__ = (
         "extensions",
@@ -70,6 +68,11 @@ class FrozenRequest:
         self.progress = progress
         self.outgoing = request = self._blank()
         request.extensions = {**self.extensions, "trace": progress.callback}
+
+    def let_go(self) -> None:
+        """Keep no more than a report is made of: that may outlive the request, body and all."""
+        del self.request, self.outgoing, self.stream, self.extensions
+        self.progress = None
 
     def _blank(self) -> httpx.Request:
         # Like copy.copy, which a Request makes lossy: its state for pickling leaves out stream and

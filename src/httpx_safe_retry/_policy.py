@@ -165,9 +165,7 @@ FIELDS = tuple(f.name for f in fields(RetryPolicy) if f.init)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for one request: its policy, whether retries are on, and what may cancel its
-    waits.
-    """
+    """What holds for one request: its policy, whether it is on, and what may cancel waits."""
 
     policy: RetryPolicy
     enabled: bool = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ._answer import asks_for_a_wait, replayed
+from ._answer import asks_for_a_wait, is_replayed
 from ._classify import Finding, classify_answer, classify_error
 from ._errors import RetryError
 from ._outcome import UNEXECUTED, Evidence
@@ -33,15 +33,13 @@ def proved_by_answer(
     keyed: bool,
     wall: float,
 ) -> Finding:
-    """Return what an answer proves. `earlier`: the findings of the attempts before it; `wall`: Unix
-    time.
-    """
+    """Return what an answer proves. `earlier`: what the attempts before did; `wall`: Unix time."""
     status = response.status_code
     finding = classify_answer(
         policy,
         status,
         keyed=keyed,
-        replayed=replayed(response),
+        replayed=is_replayed(response.headers),
         valid_retry_after=status == 413 and asks_for_a_wait(response, wall),
         after_ambiguous=any(finding.evidence is Evidence.AMBIGUOUS for finding in earlier),
     )
@@ -80,9 +78,7 @@ def left_open(
     progress: SendProgress | None,
     answer: Finding | None,
 ) -> Finding:
-    """Return what an attempt proves that ended in something else than an answer or a transport
-    error.
-    """
+    """Return what an attempt proves that ended in neither an answer nor a transport error."""
     reason = type(error).__name__
     if answer is not None:
         return Finding(answer.evidence, False, reason, answer.speaks_for_key)

@@ -1,13 +1,11 @@
-"""What is on record of one logical request: its attempts, and the report and the events made of
-them.
-"""
+"""What is on record of one logical request: its attempts, and what is told of them."""
 
 from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING
 
-from ._answer import mark_of_replay
+from ._answer import is_replayed
 from ._classify import Finding, classify_answer
 from ._decide import Decision, Facts, Retry, Wish, executed, replay_safe
 from ._events import (
@@ -151,7 +149,7 @@ def unfold_success(
 ) -> tuple[object, ...]:
     """Return the fields of the report of a request that succeeded at once, in order."""
     facts = facts_of(frozen, terms.policy, new_key)
-    replayed = mark_of_replay(headers)
+    replayed = is_replayed(headers)
     finding = classify_answer(terms.policy, status, keyed=facts.keyed, replayed=replayed)
     attempt = Attempt(1, status, None, None, finding.evidence, elapsed, reason=finding.reason)
     return (

@@ -54,9 +54,7 @@ def shown_url(url: httpx.URL) -> str:
 
 
 def shown_text(text: str, url: httpx.URL, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return an error's text as one short printable line; withheld if it may quote something
-    secret.
-    """
+    """Return an error's text as one short line; withheld if it may quote something secret."""
     if any(_quotes(text, secret) for secret in _secrets(url, headers)):
         return "text withheld: it may quote the request"
     line = "".join(char if char.isprintable() else " " for char in text)

@@ -1,6 +1,4 @@
-"""What happened to one logical request, as a small value that can be kept, pickled and
-explained.
-"""
+"""What happened to one logical request, as a small value to keep, pickle and explain."""
 
 from __future__ import annotations
 

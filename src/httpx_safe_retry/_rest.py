@@ -26,9 +26,7 @@ _TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, ConnectionError)
 
 
 def is_short(method: str, response: httpx.Response, limit: int) -> bool:
-    """Whether the answer to `method` has a body of known length up to `limit`, still to be
-    read.
-    """
+    """Whether the answer has a body of known length up to `limit`, still to be read."""
     if type(response.stream) is httpx.ByteStream:
         return False
     length = _length(response)

@@ -20,10 +20,11 @@ import anyio
 import httpx
 
 from ._at_once import AtOnce
+from ._backoff import Random
 from ._body import freeze
 from ._budget import Budget, RetryBudget
 from ._checks import check_methods
-from ._clock import Clock, Random, SystemClock
+from ._clock import Clock, SystemClock
 from ._course import Setting
 from ._deadline import current as current_block
 from ._deadline import of_task, of_thread, remaining_of
@@ -210,7 +211,8 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def _failed(self, call: LogicalRequest, error: BaseException) -> Wait | None:
         if call.answer is not None:
             close(call.answer)
-        left = of_thread()
+        # A coroutine may be closed where there is no event loop any more to ask.
+        left = of_thread() if isinstance(error, Exception) else 0.0
         step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
         if isinstance(step, Raise):
             raise call.error(step.report) from error
@@ -322,7 +324,8 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     async def _afailed(self, call: LogicalRequest, error: BaseException) -> Wait | None:
         if call.answer is not None:
             await aclose(call.answer)
-        left = of_task()
+        # A coroutine may be closed where there is no event loop any more to ask.
+        left = of_task() if isinstance(error, Exception) else 0.0
         step = call.failed(error, self._clock.monotonic(), self._clock.time(), left)
         if isinstance(step, Raise):
             raise call.error(step.report) from error
@@ -404,9 +407,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             self._wrapped.sync.__exit__(exc_type, exc_value, traceback)
 
     def close(self) -> None:
-        """End the waits of other threads, whose requests then fail as cancelled; close what is
-        wrapped.
-        """
+        """End the waits of other threads, whose requests are then cancelled, and close."""
         self._wake_waits()
         if self._wrapped.sync is not None:
             self._wrapped.sync.close()
