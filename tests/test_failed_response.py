@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
+import httpcore
 import httpx
 import pytest
 
@@ -120,20 +121,48 @@ def test_content_length_promises_no_body_where_there_is_none(
     assert sent.response.headers["Content-Length"] == str(length)
 
 
-@pytest.mark.parametrize(("method", "status"), [("GET", 101), ("CONNECT", 200)])
-def test_a_connection_that_changes_hands_is_neither_read_nor_closed(
+def _handed_over(*replies: Reply, method: str = "GET") -> list[tuple[bool, int]]:
+    """How far each answer was read and how often it was closed, by a thread and by a task, when
+    the caller gets it.
+    """
+    seen: list[tuple[bool, int]] = []
+    for reply in replies:
+        script = ScriptedTransport(reply, repeat=True)
+        transport = RetryTransport(script, policy=POLICY)
+        request = httpx.Request(method, URL)
+        transport.handle_request(request)
+
+        async def send(
+            transport: RetryTransport = transport, request: httpx.Request = request
+        ) -> None:
+            await transport.handle_async_request(request)
+
+        anyio.run(send)
+        seen += [(response.read, response.closes) for response in script.responses]
+    return seen
+
+
+FIVE = {"Content-Length": "5"}
+
+
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [("GET", 101), ("CONNECT", 200), ("HEAD", 200), ("GET", 204), ("GET", 304)],
+)
+def test_what_follows_an_answer_without_a_body_is_neither_read_nor_closed(
     method: str, status: int
 ) -> None:
-    upgraded = Reply(status=status, headers={"Content-Length": "5"}, body=[b"12345"])
-    script = ScriptedTransport(upgraded, repeat=True)
-    transport = RetryTransport(script, policy=POLICY)
-    transport.handle_request(httpx.Request(method, URL))
+    reply = Reply(status=status, headers=FIVE, body=[b"12345"])
+    assert _handed_over(reply, method=method) == [(False, 0)] * 2
 
-    async def main() -> None:
-        await transport.handle_async_request(httpx.Request(method, URL))
 
-    anyio.run(main)
-    assert [(reply.read, reply.closes) for reply in script.responses] == [(False, 0)] * 2
+def test_only_what_is_known_to_be_short_is_read_ahead() -> None:
+    chunked = Reply(headers={**FIVE, "Transfer-Encoding": "chunked"}, body=[b"12345"])
+    twice = Reply(headers=[("Content-Length", "5"), ("Content-Length", "5")], body=[b"12345"])
+    odd = Reply(headers={"Content-Length": "+5"}, body=[b"12345"])
+    endless = Reply(headers={"Content-Length": "5" * 19}, body=[b"12345"])
+    assert _handed_over(chunked, twice, odd, endless) == [(False, 0)] * 8
+    assert _handed_over(Reply(headers=FIVE, body=[b"12345"])) == [(True, 1)] * 2
 
 
 # --- a body that is lost on the way
@@ -199,6 +228,12 @@ def test_a_write_whose_answer_is_lost_has_happened(drive: Drive) -> None:
     assert isinstance(sent.error, httpx.ReadError)
     assert (sent.report.executed, sent.error.response) == (True, None)
     assert len(sent.requests) == 1
+
+
+@everywhere
+def test_a_body_of_just_the_length_that_is_read_ahead_is_fetched_again(drive: Drive) -> None:
+    sent = drive.send(LOST, Reply(body=b"12345"), policy=POLICY.replace(prefetch=5))
+    assert sent.response.content == b"12345"
 
 
 @everywhere
@@ -347,6 +382,47 @@ def test_what_fails_while_it_is_thrown_away_is_thrown_away(
     sent = drive.send(Reply(status=503, body=[b"w", httpx.ReadError]), 200)
     assert sent.response.status_code == 200
     assert "closing a discarded response: ReadError" in caplog.text
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_rest_may_come_from_any_async_iterator(backend: str) -> None:
+    class Plain(httpx.AsyncByteStream):
+        """No generator: there is nothing to finish."""
+
+        def __init__(self) -> None:
+            self.left = [b"w", b"hy"]
+            self.closes = 0
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return self
+
+        async def __anext__(self) -> bytes:
+            if not self.left:
+                raise StopAsyncIteration
+            return self.left.pop(0)
+
+        async def aclose(self) -> None:
+            self.closes += 1
+
+    stream = Plain()
+    answers = iter([httpx.Response(503, stream=stream), httpx.Response(200)])
+
+    class Transport(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            return next(answers)
+
+    async def main() -> httpx.Response:
+        transport = RetryTransport(Transport(), policy=POLICY, clock=VirtualClock())
+        return await transport.handle_async_request(httpx.Request("GET", URL))
+
+    assert anyio.run(main, backend=backend).status_code == 200
+    assert (stream.left, stream.closes) == ([], 1)
+
+
+@everywhere
+def test_an_error_of_httpcores_own_is_the_transports_too(drive: Drive) -> None:
+    sent = drive.send(Reply(status=503, body=[b"w", httpcore.ReadError]), 200)
+    assert sent.response.status_code == 200
 
 
 @everywhere
