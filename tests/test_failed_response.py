@@ -26,10 +26,12 @@ from httpx_safe_retry import (
     Verdict,
     get_report,
 )
+from httpx_safe_retry._rest import is_short
 from httpx_safe_retry.testing import (
     Reply,
     ScriptedTransport,
     ScriptItem,
+    SentResponse,
     VirtualClock,
 )
 from tests.drive import POLICY, SYNC, URL, Drive, Reading, Sent, everywhere
@@ -160,9 +162,19 @@ def test_only_what_is_known_to_be_short_is_read_ahead() -> None:
     chunked = Reply(headers={**FIVE, "Transfer-Encoding": "chunked"}, body=[b"12345"])
     twice = Reply(headers=[("Content-Length", "5"), ("Content-Length", "5")], body=[b"12345"])
     odd = Reply(headers={"Content-Length": "+5"}, body=[b"12345"])
-    endless = Reply(headers={"Content-Length": "5" * 19}, body=[b"12345"])
+    # More digits than Python makes an int of.
+    endless = Reply(headers={"Content-Length": "5" * 5000}, body=[b"12345"])
     assert _handed_over(chunked, twice, odd, endless) == [(False, 0)] * 8
     assert _handed_over(Reply(headers=FIVE, body=[b"12345"])) == [(True, 1)] * 2
+    refused = Reply(status=403, headers=FIVE, body=[b"12345"])
+    assert _handed_over(refused, method="CONNECT") == [(True, 1)] * 2
+
+
+def test_a_length_in_digits_of_another_alphabet_is_none() -> None:
+    for digit in ("\u0665".encode(), b"\xb2"):  # an Arabic five, and a superscript two
+        headers = [(b"Content-Length", digit)]
+        response = httpx.Response(200, headers=headers, stream=SentResponse(1, 200, [b"12345"]))
+        assert not is_short("GET", response, 100)
 
 
 # --- a body that is lost on the way
