@@ -71,6 +71,17 @@ AMBIGUOUS: tuple[Callable[[], Exception], ...] = (
 )
 
 
+def caused_by(cause: Exception, error: Exception) -> Exception:
+    """Link an error to what it was made from."""
+    error.__cause__ = cause
+    return error
+
+
+def reset(kind: type[Exception]) -> Exception:
+    """What httpcore makes of a socket that fails."""
+    return caused_by(ConnectionResetError(errno.ECONNRESET, "reset"), kind("reset"))
+
+
 def refused_by_http2(*, goaway: bool) -> Exception:
     """What httpcore and httpx make of REFUSED_STREAM, or of a GOAWAY that takes no stream."""
     event: h2.events.Event
@@ -83,16 +94,7 @@ def refused_by_http2(*, goaway: bool) -> Exception:
         event.error_code = 7
         event.remote_reset = True
     inner = httpcore.RemoteProtocolError(event)
-    error = httpx.RemoteProtocolError(str(inner))
-    error.__cause__ = inner
-    return error
-
-
-def head_not_taken() -> httpcore.WriteError:
-    """What httpcore makes of a socket that fails under the head of a request."""
-    error = httpcore.WriteError("reset")
-    error.__cause__ = ConnectionResetError(errno.ECONNRESET, "reset")
-    return error
+    return caused_by(inner, httpx.RemoteProtocolError(str(inner)))
 
 
 # The world ----------------------------------------------------------------------------------------
@@ -306,10 +308,14 @@ class World:
         attempt.trace("http11.send_request_headers.complete", {"return_value": None})
         attempt.sent = True
 
-    def breaks_under_the_head(self, attempt: Attempt) -> None:
-        """The socket fails before it has taken the head."""
-        attempt.trace("http11.send_request_headers.started", {"request": attempt})
-        attempt.trace("http11.send_request_headers.failed", {"exception": head_not_taken()})
+    def breaks_under_the_head(self, attempt: Attempt) -> Exception:
+        """The socket fails before it has taken the head; httpcore then looks for an answer."""
+        trace = attempt.trace
+        trace("http11.send_request_headers.started", {"request": attempt})
+        trace("http11.send_request_headers.failed", {"exception": reset(httpcore.WriteError)})
+        inner = reset(httpcore.ReadError)
+        trace("http11.receive_response_headers.failed", {"exception": inner})
+        return caused_by(inner, httpx.ReadError("reset"))
 
     def response(self, reply: Reply) -> httpx.Response:
         """Make an answer what the client gets."""
@@ -613,8 +619,7 @@ class Turns(RuleBasedStateMachine):
         attempt = one_of(self._connecting(), which)
         attempt.lost = True
         if how is None:
-            self.world.breaks_under_the_head(attempt)
-            self._resolve(attempt, httpx.ReadError("reset"))
+            self._resolve(attempt, self.world.breaks_under_the_head(attempt))
         else:
             self._resolve(attempt, how())
 
@@ -770,8 +775,7 @@ class Blocking(httpx.BaseTransport):
         if fate == "fails":
             raise self._draw(st.sampled_from(NOT_SENT))()
         if fate == "breaks":
-            self._world.breaks_under_the_head(attempt)
-            raise httpx.ReadError("reset")
+            raise self._world.breaks_under_the_head(attempt)
         if fate == "ends":
             raise SuddenEnd
         self._world.leaves(attempt)
