@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from time import monotonic
 
 from .campaign import all_cases, campaign, quiet, sample
@@ -26,7 +27,10 @@ _HEADINGS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if ours broke a law, or 2 if time was up before the last case."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if "httpx-retries" in (options.client or ()) and find_spec("httpx_retries") is None:
+        parser.error("httpx-retries is not installed")
     cases = all_cases(options.family or FAMILIES, options.protocol or PROTOCOLS)
     if options.sample is not None:
         cases = sample(cases, options.sample, options.seed)

@@ -142,8 +142,10 @@ def settings(family: Family, protocol: Protocol) -> Iterator[Case]:
             ("length", "chunked", "long") if operation.body else ("none",)
         )
         for framing in framings:
+            # Without a body, the head is the whole request.
+            commits: tuple[Commit, ...] = get_args(Commit) if operation.body else ("whole",)
             for reused in (False, True):
-                for commit in get_args(Commit):
+                for commit in commits:
                     yield Case(family, protocol, operation, framing, reused, commit)
 
 
@@ -158,7 +160,7 @@ def attacks(setting: Case, size: Size) -> Iterator[Case]:
 
 def _places(end: int, setting: Case) -> range:
     # Of a long body, some places have to do.
-    return range(0, end, max(1, end // 24) if setting.framing == "long" else 1)
+    return range(0, end, max(1, end // 12) if setting.framing == "long" else 1)
 
 
 def _cuts(size: Size, setting: Case) -> Iterator[Fault]:
