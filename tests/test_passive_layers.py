@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from httpx_safe_retry import (
+    DeadlineExceededError,
     Outcome,
     RequestFinished,
     RetryError,
@@ -21,6 +22,7 @@ from httpx_safe_retry import (
     RetryTransport,
     StopReason,
     UncertainWriteError,
+    deadline,
     get_report,
 )
 from httpx_safe_retry.testing import Reply, ScriptedTransport, VirtualClock
@@ -206,6 +208,22 @@ def test_a_layer_inside_that_is_not_passive_is_believed(drive: Drive) -> None:
     assert isinstance(sent.error, UncertainWriteError)
     assert isinstance(sent.error, httpx.ConnectError)
     assert len(sent.requests) == 1
+
+
+@everywhere
+def test_a_layer_inside_that_has_sent_nothing_is_believed_too(drive: Drive) -> None:
+    def answer(request: httpx.Request) -> Any:
+        clock = VirtualClock()
+        with deadline(1, clock=clock):
+            clock.advance(2)
+            with pytest.raises(DeadlineExceededError) as caught:
+                RetryTransport(ScriptedTransport(), clock=clock).handle_request(request)
+        assert isinstance(caught.value, httpx.TimeoutException)
+        return caught.value
+
+    sent = drive.send(answer, 201, method="POST")
+    assert sent.response.status_code == 201
+    assert sent.report.attempts[0].error_type == "DeadlineExceededError"
 
 
 def test_the_report_on_a_response_is_that_of_the_outermost_layer() -> None:

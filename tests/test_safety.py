@@ -121,19 +121,21 @@ CONNECTING = ("connection.connect_tcp.started",)
 HEAD_IS_OUT = ("http11.send_request_headers.started", "http11.send_request_headers.complete")
 
 
-def lost_after(drive: Drive, *events: str) -> ScriptItem:
+def lost_after(
+    drive: Drive, *events: str, then: type[BaseException] = httpx.ReadError
+) -> ScriptItem:
     """An attempt that gets so far, and then loses its connection."""
     info = {"request": SimpleNamespace(method=b"POST")}
 
-    def fail(request: httpx.Request) -> type[Exception]:
+    def fail(request: httpx.Request) -> type[BaseException]:
         for event in events:
             request.extensions["trace"](event, info)
-        return httpx.ReadError
+        return then
 
-    async def afail(request: httpx.Request) -> type[Exception]:
+    async def afail(request: httpx.Request) -> type[BaseException]:
         for event in events:
             await request.extensions["trace"](event, info)
-        return httpx.ReadError
+        return then
 
     return fail if drive.backend is None else afail
 
@@ -152,6 +154,20 @@ def test_an_unkeyed_write_is_sent_again_as_long_as_no_head_of_it_was_out(
         Evidence.NOT_SENT,
         Evidence.AMBIGUOUS,
     ]
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [(LookupError, Outcome.PERMANENT_FAILURE), (KeyboardInterrupt, Outcome.CANCELLED)],
+)
+def test_what_breaks_off_before_a_head_was_out_leaves_nothing_uncertain(
+    drive: Drive, raised: type[BaseException], outcome: Outcome
+) -> None:
+    connecting = lost_after(drive, *CONNECTING, then=raised)
+    sent = drive.send(connecting, method="POST", listen=True)
+    assert type(sent.error) is raised
+    assert (sent.report.outcome, sent.report.executed) == (outcome, False)
 
 
 @everywhere
