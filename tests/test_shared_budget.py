@@ -303,4 +303,5 @@ def test_the_example_shows_that_only_the_shared_budget_bounds_the_sum() -> None:
     assert without == 3_000
     # Each process retries up to its own bound: 250 requests x 1.1 + 10.
     assert own == 4 * (250 + 34)
-    assert 1_105 <= shared <= 1_110
+    # A busy machine may find the file locked, and a locked file refuses: never more, at times less.
+    assert 1_000 < shared <= 1_110

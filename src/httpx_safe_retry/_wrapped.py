@@ -32,26 +32,30 @@ class Wrapped:
         self._building = threading.Lock()
 
     def for_threads(self) -> httpx.BaseTransport:
-        """Return the transport for threads; `TypeError` if one for tasks was given."""
-        if self.sync is None:
-            if self._given is not None:
-                raise _wrong_kind(self._given, "an async", "httpx.Client", "httpx.HTTPTransport")
-            with self._building:
-                if self.sync is None:
-                    self.sync = httpx.HTTPTransport()
-        return self.sync
+        """Build the transport for threads, now that it is needed.
+
+        Raises `TypeError` if one for tasks was given.
+        """
+        if self._given is not None:
+            raise _wrong_kind(self._given, "an async", "httpx.Client", "httpx.HTTPTransport")
+        with self._building:
+            if self.sync is None:
+                self.sync = httpx.HTTPTransport()
+            return self.sync
 
     def for_tasks(self) -> httpx.AsyncBaseTransport:
-        """Return the transport for tasks; `TypeError` if one for threads was given."""
-        if self.asynchronous is None:
-            if self._given is not None:
-                raise _wrong_kind(
-                    self._given, "a sync", "httpx.AsyncClient", "httpx.AsyncHTTPTransport"
-                )
-            with self._building:
-                if self.asynchronous is None:
-                    self.asynchronous = httpx.AsyncHTTPTransport()
-        return self.asynchronous
+        """Build the transport for tasks, now that it is needed.
+
+        Raises `TypeError` if one for threads was given.
+        """
+        if self._given is not None:
+            raise _wrong_kind(
+                self._given, "a sync", "httpx.AsyncClient", "httpx.AsyncHTTPTransport"
+            )
+        with self._building:
+            if self.asynchronous is None:
+                self.asynchronous = httpx.AsyncHTTPTransport()
+            return self.asynchronous
 
 
 class Made(httpx.BaseTransport, httpx.AsyncBaseTransport):
