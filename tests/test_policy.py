@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from httpx_safe_retry import Backoff, RetryPolicy, StopReason, Verdict
+from httpx_safe_retry._checks import check_methods
 from httpx_safe_retry._policy import DEFAULT_POLICY, FIELDS, Terms, terms_for
 
 
@@ -332,3 +333,13 @@ def test_a_bad_value_in_an_override_names_its_field() -> None:
     for event in (True, "event", object()):
         with pytest.raises(TypeError, match=r"^cancel must be a threading\.Event or None"):
             terms_for(POLICY, {"cancel": event})
+
+
+# Arguments that are objects ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, object(), threading.Event, dict])
+def test_an_object_without_its_methods_is_refused_by_their_names(value: object) -> None:
+    check_methods("clock", threading.Event(), "wait", "set")
+    with pytest.raises(TypeError, match="clock must be an object with wait, set, not"):
+        check_methods("clock", value, "wait", "set")
