@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from types import SimpleNamespace
 from typing import Any
 
@@ -560,6 +561,27 @@ def test_a_one_shot_body_arrives_whole_at_every_attempt(drive: Drive) -> None:
         Reply(error=httpx.WriteError, read_chunks=1), 503, 200, method="PUT", content=body
     )
     assert [request.body for request in sent.requests] == [b"12", b"1234", b"1234"]
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "last", [200, 404, httpx.UnsupportedProtocol, ValueError, KeyboardInterrupt]
+)
+def test_the_file_that_a_body_was_kept_in_is_gone_when_the_request_is_over(
+    drive: Drive, last: ScriptItem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Any] = []
+    new_file = tempfile.TemporaryFile
+
+    def opened() -> Any:
+        files.append(new_file())
+        return files[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", opened)
+    policy = POLICY.replace(replay_memory=0)
+    sent = drive.send(503, last, method="PUT", content=drive.body(b"12", b"34"), policy=policy)
+    assert [request.body for request in sent.requests] == [b"1234"] * 2
+    assert [file.closed for file in files] == [True]
 
 
 def test_a_file_is_sent_from_where_it_stands_and_announced_as_such() -> None:
