@@ -34,7 +34,10 @@ MODULES = ("_decide.py", "_classify.py")
 TESTS = (  # the quickest to fail stands first
     "test_decide.py",
     "test_classify.py",
+    "test_classify_corners.py",
+    "test_leaks.py",
     "test_safety.py",
+    "test_transport_errors.py",
     "test_delays.py",
     "test_laws.py",
     "test_proof_regressions.py",
