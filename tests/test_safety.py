@@ -584,6 +584,23 @@ def test_the_file_that_a_body_was_kept_in_is_gone_when_the_request_is_over(
     assert [file.closed for file in files] == [True]
 
 
+@everywhere
+@pytest.mark.parametrize("retry", [None, {"max_attempts": 1}])
+def test_no_body_is_kept_that_will_not_be_sent_again(
+    drive: Drive, retry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Any:
+        raise AssertionError("nothing is kept")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    policy = POLICY.replace(replay_memory=0)
+    mebibyte, override = b"x" * (1 << 20), {"retry": retry}
+    body = drive.body(mebibyte, mebibyte)
+    sent = drive.send(503, method="PUT", content=body, policy=policy, extensions=override)
+    assert sent.response.status_code == 503
+    assert sent.requests[0].chunks == [mebibyte] * 2
+
+
 def test_a_file_is_sent_from_where_it_stands_and_announced_as_such() -> None:
     file = io.BytesIO(b"0123456789")
     file.seek(4)

@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -279,3 +279,24 @@ async def test_a_pool_of_one_connection_survives_a_cancelled_request(where: str)
                 await anyio.sleep(0.1)
                 tasks.cancel_scope.cancel()
             assert (await client.get(server.url)).status_code == 200
+
+
+@pytest.mark.parametrize("policy", [POLICY, POLICY.replace(classify=lambda request, result: None)])
+def test_a_request_that_is_abandoned_without_an_event_loop_ends_quietly(
+    policy: RetryPolicy,
+) -> None:
+    """As when a loop was stopped, and the garbage collector finds what it had not finished."""
+
+    class Pending:
+        def __await__(self) -> Generator[None, None, None]:
+            yield
+
+    class Transport(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await Pending()
+            raise AssertionError("it is never resumed")
+
+    transport = RetryTransport(Transport(), policy=policy)
+    sending = transport.handle_async_request(httpx.Request("PUT", URL))
+    sending.send(None)
+    sending.close()
