@@ -50,4 +50,4 @@ def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--sample=20", "--seed=1", "--family=sync", "--protocol=http/1.1"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in printed] == ["| client", "| ---", "| ours"]
-    assert printed[2].split(" | ")[1:5] == ["20", "0", "0", "0"]
+    assert printed[2].split(" | ")[1:6] == ["20", "0", "0", "0", "0"]

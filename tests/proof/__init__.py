@@ -10,7 +10,8 @@ the server be healthy from then on, and holds what the client says against what 
 - a write that is not replay-safe ran at most once;
 - success means that it ran, any failure but an uncertain write that it did not, and `executed` is
   never the opposite of the ledger;
-- a replay-safe request gets through.
+- a replay-safe request gets through;
+- whatever comes in whole is what was sent.
 
 `cases` lists what is done, `server` does it, `drivers` send, `judge` compares, `__main__` counts.
 """

@@ -18,8 +18,9 @@ Commit: TypeAlias = Literal["head", "whole"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
-LONG = 200_000
-"""Bytes of a body that fits neither into the buffers of a socket nor into an HTTP/2 window."""
+CHUNKS = (b"hel", b"lo")
+LONG = bytes(range(250)) * 800
+"""A body that fits neither into the buffers of a socket nor into an HTTP/2 window."""
 
 AT_ONCE = -1
 """Before anything is read: at accept, or while a connection that is used again lies idle."""
@@ -118,6 +119,11 @@ class Case:
     reused: bool
     commit: Commit
     fault: Fault | None = None
+
+    @property
+    def body(self) -> bytes:
+        """What is sent."""
+        return {"none": b"", "long": LONG}.get(self.framing, b"".join(CHUNKS))
 
     def __str__(self) -> str:
         connection = "reused" if self.reused else "fresh"

@@ -27,13 +27,12 @@ from httpx_safe_retry import (
     get_report,
 )
 
-from .cases import LONG, Break, Case, Cut, Reset
+from .cases import CHUNKS, Break, Case, Cut, Reset
 from .server import PATIENCE, Server
 
 Client: TypeAlias = Literal["ours", "httpx", "httpx-retries"]
 CLIENTS: tuple[Client, ...] = get_args(Client)
 
-_CHUNKS = (b"hel", b"lo")
 _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; making one for each run takes long
 _NO_WAIT = Backoff(base=0, cap=0, jitter="none")
 _SILENCE = 0.08
@@ -53,6 +52,20 @@ class Claim:
     """An exception of a kind that the caller was not promised."""
     attempts: int = 1
     words: str = ""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the server has seen of it."""
+
+    executed: int
+    bodies: tuple[bytes, ...]
+    """Of each request that came in whole."""
+
+
+def _truth(server: Server, path: str) -> Truth:
+    server.assert_well()
+    return Truth(server.executed.pop(path, 0), tuple(server.bodies.pop(path, ())))
 
 
 def _claim_of(report: RetryReport) -> Claim:
@@ -223,7 +236,7 @@ def _break_sockets(transport: httpx.HTTPTransport | httpx.AsyncHTTPTransport, ba
 class _Chunks(AsyncIterator[bytes]):
     # No generator: httpx leaves those unfinished when a request fails, and trio says so.
     def __init__(self) -> None:
-        self._left = iter(_CHUNKS)
+        self._left = iter(CHUNKS)
 
     async def __anext__(self) -> bytes:
         for chunk in self._left:
@@ -234,12 +247,10 @@ class _Chunks(AsyncIterator[bytes]):
 def _request(case: Case, url: str, number: int) -> tuple[httpx.Request, str]:
     path = f"/{number:07d}"
     content: bytes | Iterator[bytes] | AsyncIterator[bytes] | None = None
-    if case.framing == "length":
-        content = b"".join(_CHUNKS)
-    elif case.framing == "long":
-        content = bytes(LONG)
-    elif case.framing == "chunked":
-        content = iter(_CHUNKS) if case.family == "sync" else _Chunks()
+    if case.framing == "chunked":
+        content = iter(CHUNKS) if case.family == "sync" else _Chunks()
+    elif case.framing != "none":
+        content = case.body
     headers = {"Idempotency-Key": f"{number:07d}"} if case.operation.keyed else {}
     request = httpx.Request(
         case.operation.method,
@@ -286,8 +297,8 @@ class LeftOpenError(Exception):
     """A client closed its pool, and a connection stayed open."""
 
 
-def run(client: Client, server: Server, case: Case, number: int) -> tuple[Claim, int]:
-    """Send one request in a thread; return what the caller is told and how often it ran."""
+def run(client: Client, server: Server, case: Case, number: int) -> tuple[Claim, Truth]:
+    """Send one request in a thread; return what the caller is told, and what is true."""
     fault = case.fault
     breaker = None
     with httpx.HTTPTransport(**_options(case)) as transport:
@@ -310,12 +321,11 @@ def run(client: Client, server: Server, case: Case, number: int) -> tuple[Claim,
                 claim = _claim_of_response(client, response)
     if not server.settle().wait(PATIENCE):
         raise LeftOpenError(str(case))
-    server.assert_well()
-    return claim, server.executed.pop(path, 0)
+    return claim, _truth(server, path)
 
 
-async def arun(client: Client, server: Server, case: Case, number: int) -> tuple[Claim, int]:
-    """Send one request in a task; return what the caller is told and how often it ran."""
+async def arun(client: Client, server: Server, case: Case, number: int) -> tuple[Claim, Truth]:
+    """Send one request in a task; return what the caller is told, and what is true."""
     fault = case.fault
     breaker = None
     async with httpx.AsyncHTTPTransport(**_options(case)) as transport:
@@ -346,5 +356,4 @@ async def arun(client: Client, server: Server, case: Case, number: int) -> tuple
             await anyio.lowlevel.checkpoint()
     if not settled.is_set():
         raise LeftOpenError(str(case))
-    server.assert_well()
-    return claim, server.executed.pop(path, 0)
+    return claim, _truth(server, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from .cases import Case
-from .drivers import Claim
+from .drivers import Claim, Truth
 
 
 @dataclass
@@ -18,6 +18,8 @@ class Tally:
     runs: int = 0
     duplicates: int = 0
     """Writes that are not replay-safe and ran more than once."""
+    mangled: int = 0
+    """Requests that came in whole with another body."""
     false_claims: int = 0
     lost: int = 0
     """Replay-safe requests that did not get through to a server that was healthy at once."""
@@ -34,10 +36,14 @@ class Tally:
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
-    def judge(self, case: Case, claim: Claim, executed: int) -> list[str]:
+    def judge(self, case: Case, claim: Claim, truth: Truth) -> list[str]:
         """Count one run, and return what is wrong with it."""
         self.runs += 1
+        executed = truth.executed
         found = [*self._duplicates(case, executed), *self._lies(case, claim, executed)]
+        if any(body != case.body for body in truth.bodies):
+            self.mangled += 1
+            found.append("another body")
         if case.operation.replay_safe and not claim.success:
             self.lost += 1
             found.append("lost")

@@ -40,6 +40,8 @@ class Server:
     def __init__(self, protocol: cases.Protocol) -> None:
         self.executed: Counter[str] = Counter()
         """How often each path was executed."""
+        self.bodies: dict[str, list[bytes]] = {}
+        """The body of every request that came in whole, by path."""
         self.sizes = (0, 0)
         """How many bytes the last connection to end read and wrote since it was armed."""
         self.commit: Commit = "whole"
@@ -162,6 +164,10 @@ class Server:
                 return
             self._keys.add(key)
         self.executed[path] += 1
+
+    def has_read(self, path: str, body: bytes) -> None:
+        """Note a request that came in whole."""
+        self.bodies.setdefault(path, []).append(body)
 
     def forget(self, connection: Connection, sock: socket.socket, sizes: tuple[int, int]) -> None:
         """Look at a connection no more."""
@@ -331,9 +337,11 @@ class Http1:
         self._buffer += data
         if self._head is None:
             self._read_head()
-        if self._head is not None and self._body_is_whole():
+        body = self._whole_body()
+        if self._head is not None and body is not None:
             path, headers = self._head
             self._head = None
+            self._server.has_read(path, body)
             if self._server.commit == "whole":
                 self._server.execute(path, headers.get("idempotency-key"))
             head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(_BODY)}\r\n\r\n"
@@ -353,20 +361,31 @@ class Http1:
         if self._server.commit == "head":
             self._server.execute(path, headers.get("idempotency-key"))
 
-    def _body_is_whole(self) -> bool:
-        assert self._head is not None
+    def _whole_body(self) -> bytes | None:
+        if self._head is None:
+            return None
         _, headers = self._head
         if headers.get("transfer-encoding") == "chunked":
-            # The bodies sent here have no trailers, and no chunk that looks like the last one.
-            if not self._buffer.endswith(b"0\r\n\r\n"):
-                return False
-            self._buffer = b""
-            return True
+            return self._whole_chunks()
         length = int(headers.get("content-length", "0"))
         if len(self._buffer) < length:
-            return False
-        self._buffer = self._buffer[length:]
-        return True
+            return None
+        body, self._buffer = self._buffer[:length], self._buffer[length:]
+        return body
+
+    def _whole_chunks(self) -> bytes | None:
+        body, rest = b"", self._buffer
+        while True:
+            size, line_end, rest = rest.partition(b"\r\n")
+            if not line_end:
+                return None
+            length = int(size, 16)
+            if len(rest) < length + 2:
+                return None
+            body, rest = body + rest[:length], rest[length + 2 :]
+            if length == 0:
+                self._buffer = rest
+                return body
 
 
 # HTTP/2 -------------------------------------------------------------------------------------------
@@ -382,6 +401,7 @@ class Http2:
             h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
         )
         self._heads: dict[int, dict[str, str]] = {}
+        self._bodies: dict[int, bytes] = {}
         self._fault: Reset | GoAway | None = None
         self._last_seen = 0
 
@@ -405,6 +425,7 @@ class Http2:
                 self._begins(event)
             elif isinstance(event, h2.events.DataReceived):
                 if event.stream_id in self._heads:
+                    self._bodies[event.stream_id] += event.data
                     self._reaches("data", event.stream_id)
                 if event.stream_id in self._heads:
                     size = event.flow_controlled_length
@@ -422,11 +443,13 @@ class Http2:
             return
         self._last_seen = stream
         self._heads[stream] = {str(name): str(value) for name, value in event.headers}
+        self._bodies[stream] = b""
         self._reaches("head", stream)
         if self._server.commit == "head":
             self._commits(stream)
 
     def _ends(self, stream: int) -> None:
+        self._server.has_read(self._heads[stream][":path"], self._bodies.pop(stream))
         self._reaches("whole", stream)
         if self._server.commit == "whole":
             self._commits(stream)
