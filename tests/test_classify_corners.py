@@ -37,6 +37,11 @@ def test_a_413_without_a_wait_is_final() -> None:
     assert not classify_answer(POLICY, 413).transient
 
 
+def test_a_recorded_500_never_speaks_for_the_key() -> None:
+    policy = POLICY.replace(refusal_statuses={500})
+    assert not classify_answer(policy, 500, keyed=True, replayed=True).speaks_for_key
+
+
 @pytest.mark.parametrize("kind", [httpx.ReadError, httpx.RemoteProtocolError])
 def test_what_h11_would_not_send_proves_nothing_when_the_error_is_another(
     kind: type[httpx.TransportError],
@@ -48,6 +53,21 @@ def test_what_h11_would_not_send_proves_nothing_when_the_error_is_another(
 def test_what_h11_would_not_send_is_no_malformed_answer() -> None:
     finding = classified(made_from(h11.LocalProtocolError("no"), httpx.LocalProtocolError("no")))
     assert finding.reason == "LocalProtocolError"
+
+
+def test_an_answer_that_h11_could_not_read_proves_nothing_of_what_was_sent() -> None:
+    cause = h11.RemoteProtocolError("?")
+    finding = classified(made_from(cause, httpx.LocalProtocolError("no")))
+    assert finding.evidence is Evidence.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    "cause", [KeyError(5), RuntimeError((h2.connection.ConnectionState.CLOSED, "input"))]
+)
+def test_only_what_h2_makes_of_its_state_tells_that_a_connection_was_closed(
+    cause: Exception,
+) -> None:
+    assert not classified(made_from(cause, httpx.LocalProtocolError("no"))).transient
 
 
 def test_a_closed_http2_connection_does_not_mend_an_unknown_error() -> None:
