@@ -10,7 +10,7 @@ import h11
 import httpx
 import pytest
 
-from httpx_safe_retry import Evidence, RetryPolicy
+from httpx_safe_retry import Evidence, RetryPolicy, Verdict
 from httpx_safe_retry._classify import Finding, classify_answer, classify_error
 
 POLICY = RetryPolicy()
@@ -40,6 +40,11 @@ def test_a_413_without_a_wait_is_final() -> None:
 def test_a_recorded_500_never_speaks_for_the_key() -> None:
     policy = POLICY.replace(refusal_statuses={500})
     assert not classify_answer(policy, 500, keyed=True, replayed=True).speaks_for_key
+
+
+def test_a_policy_may_take_still_running_for_done() -> None:
+    running = classify_answer(POLICY, 409, keyed=True, after_ambiguous=True)
+    assert running.amended(Verdict(transient=False, evidence=Evidence.EXECUTED)).success
 
 
 @pytest.mark.parametrize("kind", [httpx.ReadError, httpx.RemoteProtocolError])
