@@ -42,6 +42,10 @@ def test_a_recorded_500_never_speaks_for_the_key() -> None:
     assert not classify_answer(policy, 500, keyed=True, replayed=True).speaks_for_key
 
 
+def test_a_409_of_which_nothing_else_is_known_is_a_refusal() -> None:
+    assert classify_answer(POLICY, 409, keyed=True).evidence is Evidence.REFUSED
+
+
 def test_a_policy_may_take_still_running_for_done() -> None:
     running = classify_answer(POLICY, 409, keyed=True, after_ambiguous=True)
     assert running.amended(Verdict(transient=False, evidence=Evidence.EXECUTED)).success
