@@ -561,6 +561,9 @@ def test_a_one_shot_body_arrives_whole_at_every_attempt(drive: Drive) -> None:
         Reply(error=httpx.WriteError, read_chunks=1), 503, 200, method="PUT", content=body
     )
     assert [request.body for request in sent.requests] == [b"12", b"1234", b"1234"]
+    for request in sent.requests:
+        assert request.headers["Transfer-Encoding"] == "chunked"
+        assert "Content-Length" not in request.headers
 
 
 @everywhere
@@ -613,8 +616,11 @@ def test_a_file_is_sent_from_where_it_stands_and_announced_as_such() -> None:
 
 
 @everywhere
-def test_retries_carry_their_number_in_place_of_what_was_there(drive: Drive) -> None:
-    policy = POLICY.replace(attempt_header="X-Attempt")
+@pytest.mark.parametrize("seconds", [None, 100])
+def test_retries_carry_their_number_in_place_of_what_was_there(
+    drive: Drive, seconds: float | None
+) -> None:
+    policy = POLICY.replace(attempt_header="X-Attempt", deadline=seconds)
     headers = [("x-attempt", "mine"), ("x-attempt", "too"), ("X-Other", "1")]
     sent = drive.send(503, 503, 200, headers=headers, policy=policy)
     values = [request.headers.get_list("X-Attempt") for request in sent.requests]
