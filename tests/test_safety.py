@@ -425,6 +425,25 @@ def test_413_with_a_valid_retry_after_is_temporary(drive: Drive) -> None:
 
 
 @everywhere
+@pytest.mark.parametrize("seconds", [None, 100])
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, Outcome.SUCCESS),
+        (399, Outcome.SUCCESS),
+        (400, Outcome.PERMANENT_FAILURE),
+        (499, Outcome.PERMANENT_FAILURE),
+    ],
+)
+def test_success_is_what_httpx_calls_no_error(
+    drive: Drive, status: int, outcome: Outcome, seconds: float | None
+) -> None:
+    sent = drive.send(status, method="POST", policy=POLICY.replace(deadline=seconds))
+    assert sent.report.outcome is outcome
+    assert sent.report.executed is (outcome is Outcome.SUCCESS)
+
+
+@everywhere
 def test_any_number_may_be_listed_as_transient(drive: Drive) -> None:
     policy = POLICY.replace(statuses={429, 522, 529, 799})
     sent = drive.send(529, 799, 200, policy=policy)
