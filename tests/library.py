@@ -1,0 +1,31 @@
+"""The library that this run of the tests is about: httpx, or its continuation httpx2.
+
+The rule: a test takes `httpx`, and what of ours is made for one library, from here, and is run once
+for each. `TEST_LIBRARY=httpx2 python -m pytest` runs them for httpx2. The types are those of httpx;
+the names are the same in both.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+NAME = os.environ.get("TEST_LIBRARY", "httpx")
+
+if TYPE_CHECKING:
+    import httpcore as httpcore
+    import httpx as httpx
+
+    from httpx_safe_retry import RetryTransport as RetryTransport
+    from httpx_safe_retry import wrap_client as wrap_client
+    from httpx_safe_retry.testing import ScriptedTransport as ScriptedTransport
+elif NAME == "httpx":
+    import httpcore
+    import httpx
+
+    from httpx_safe_retry import RetryTransport, wrap_client
+    from httpx_safe_retry.testing import ScriptedTransport
+else:
+    raise SystemExit(f"TEST_LIBRARY must be httpx or httpx2, not {NAME!r}")
+
+__all__ = ["NAME", "RetryTransport", "ScriptedTransport", "httpcore", "httpx", "wrap_client"]
