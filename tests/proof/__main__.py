@@ -22,6 +22,7 @@ _HEADINGS = (
     "replay-safe requests lost",
     "told uncertain",
     "of these never ran",
+    "answers broken off",
     "proved and sent again",
 )
 
@@ -92,6 +93,7 @@ def _row(client: str, tally: Tally) -> list[str]:
         f"{tally.lost:,}",
         f"{tally.uncertain:,}",
         f"{tally.uncertain_unexecuted:,}{share}",
+        f"{tally.broke_off:,}",
         f"{tally.retried:,}",
     ]
 

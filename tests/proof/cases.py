@@ -14,11 +14,15 @@ Family: TypeAlias = Literal["sync", "asyncio", "trio"]
 Protocol: TypeAlias = Literal["http/1.1", "http/2"]
 Framing: TypeAlias = Literal["none", "length", "chunked", "long"]
 Commit: TypeAlias = Literal["head", "whole"]
+AnswerFraming: TypeAlias = Literal["length", "chunked"]
+"""In HTTP/2, which has no chunks: with a Content-Length or without."""
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 CHUNKS = (b"hel", b"lo")
+ANSWER = (b"o", b"k")
+"""The body of every answer, in chunks."""
 LONG = bytes(range(250)) * 800
 """A body that fits neither into the buffers of a socket nor into an HTTP/2 window."""
 
@@ -119,6 +123,7 @@ class Case:
     reused: bool
     commit: Commit
     fault: Fault | None = None
+    answer: AnswerFraming = "length"
 
     @property
     def body(self) -> bytes:
@@ -129,7 +134,7 @@ class Case:
         connection = "reused" if self.reused else "fresh"
         return (
             f"{self.family} {self.protocol} {self.operation.name} ({self.framing}, {connection}, "
-            f"commits on {self.commit}): {self.fault}"
+            f"commits on {self.commit}, answers {self.answer}): {self.fault}"
         )
 
 
@@ -152,12 +157,17 @@ def settings(family: Family, protocol: Protocol) -> Iterator[Case]:
             commits: tuple[Commit, ...] = get_args(Commit) if operation.body else ("whole",)
             for reused in (False, True):
                 for commit in commits:
-                    yield Case(family, protocol, operation, framing, reused, commit)
+                    setting = Case(family, protocol, operation, framing, reused, commit)
+                    for answer in get_args(AnswerFraming):
+                        yield replace(setting, answer=answer)
 
 
 def attacks(setting: Case, size: Size) -> Iterator[Case]:
     """Yield every way to attack it."""
-    faults = [*_cuts(size, setting), *_breaks(size, setting)]
+    faults = [*_cuts_in_response(size, setting)]
+    if setting.answer == "length":
+        # How the answer is framed makes no difference to a connection that is lost before it.
+        faults += [*_cuts_in_request(size, setting), *_breaks(size, setting)]
     if setting.protocol == "http/2":
         faults += [*_resets(setting), *_goaways(setting)]
     for fault in faults:
@@ -169,18 +179,22 @@ def _places(end: int, setting: Case) -> range:
     return range(0, end, max(1, end // 12) if setting.framing == "long" else 1)
 
 
-def _cuts(size: Size, setting: Case) -> Iterator[Fault]:
+def _cuts_in_request(size: Size, setting: Case) -> Iterator[Fault]:
     for by in ("fin", "rst"):
         yield Cut("request", AT_ONCE, by)
         for at in _places(size.request, setting):
             yield Cut("request", at, by)
+    # Each of these lasts until the client's patience ends, so the telling places alone.
+    for at in (AT_ONCE, 0, size.request // 2, size.request - 1):
+        yield Cut("request", at, "silence")
+
+
+def _cuts_in_response(size: Size, setting: Case) -> Iterator[Fault]:
+    for by in ("fin", "rst"):
         for at in _places(size.response + 1, setting):
             yield Cut("response", at, by)
             if _may_be_late(setting):
                 yield Cut("response", at, by, late=True)
-    # Each of these lasts until the client's patience ends, so the telling places alone.
-    for at in (AT_ONCE, 0, size.request // 2, size.request - 1):
-        yield Cut("request", at, "silence")
     for at in (0, size.response // 2, size.response - 1):
         yield Cut("response", at, "silence")
 

@@ -9,7 +9,7 @@ import errno
 import importlib
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import anyio
@@ -27,7 +27,7 @@ from httpx_safe_retry import (
     get_report,
 )
 
-from .cases import CHUNKS, Break, Case, Cut, Reset
+from .cases import ANSWER, CHUNKS, Break, Case, Cut, Reset
 from .server import PATIENCE, Server
 
 Client: TypeAlias = Literal["ours", "httpx", "httpx-retries"]
@@ -49,8 +49,10 @@ class Claim:
     executed: bool | None = None
     """What it says about the server, if it says anything."""
     unexpected: str | None = None
-    """An exception of a kind that the caller was not promised."""
+    """What the caller was not promised: an exception of another kind, a torn answer."""
     attempts: int = 1
+    broke_off: bool = False
+    """Whether it came with an answer whose body, of a length that was not said, then broke off."""
     words: str = ""
 
 
@@ -91,6 +93,18 @@ def _claim_of_error(client: Client, error: Exception) -> Claim:
     return Claim(
         success=False, unexpected=repr(error) if client == "ours" else None, words=repr(error)
     )
+
+
+def claim_of_body(client: Client, case: Case, claim: Claim, body: bytes | Exception) -> Claim:
+    """Return what is left of a claim after its answer was read."""
+    if isinstance(body, bytes):
+        if body == b"".join(ANSWER):
+            return claim
+        return replace(claim, unexpected=f"{body!r} passed for the whole answer")
+    if case.answer == "length":
+        return _claim_of_error(client, body)
+    # An answer without a length may go on for ever, and has to be handed out before its end.
+    return replace(claim, broke_off=True)
 
 
 # The client's own socket --------------------------------------------------------------------------
@@ -230,6 +244,27 @@ def _break_sockets(transport: httpx.HTTPTransport | httpx.AsyncHTTPTransport, ba
     vars(transport._pool)["_network_backend"] = backend
 
 
+# What comes back ----------------------------------------------------------------------------------
+
+
+def _read(response: httpx.Response) -> bytes | Exception:
+    try:
+        return response.read()
+    except Exception as error:
+        return error
+    finally:
+        response.close()
+
+
+async def _aread(response: httpx.Response) -> bytes | Exception:
+    try:
+        return await response.aread()
+    except Exception as error:
+        return error
+    finally:
+        await response.aclose()
+
+
 # What is sent -------------------------------------------------------------------------------------
 
 
@@ -244,14 +279,24 @@ class _Chunks(AsyncIterator[bytes]):
         raise StopAsyncIteration
 
 
+# In HTTP/2, the length of a text varies with its letters, and these are of the shortest code
+# (RFC 7541 appendix B): so that each case finds its byte where it was counted, each request of a
+# kind has to be as long as any other.
+_SHORT = str.maketrans("0123456789", "012aceiost")
+_HOST = "proof.test"
+
+
 def _request(case: Case, url: str, number: int) -> tuple[httpx.Request, str]:
-    path = f"/{number:07d}"
+    name = f"{number:07d}".translate(_SHORT)
+    path = f"/{name}"
     content: bytes | Iterator[bytes] | AsyncIterator[bytes] | None = None
     if case.framing == "chunked":
         content = iter(CHUNKS) if case.family == "sync" else _Chunks()
     elif case.framing != "none":
         content = case.body
-    headers = {"Idempotency-Key": f"{number:07d}"} if case.operation.keyed else {}
+    headers = {"Host": _HOST}
+    if case.operation.keyed:
+        headers["Idempotency-Key"] = name
     request = httpx.Request(
         case.operation.method,
         url + path,
@@ -309,16 +354,17 @@ def run(client: Client, server: Server, case: Case, number: int) -> tuple[Claim,
             if case.reused:
                 server.arm(case.commit, None, reused=False)
                 sender.get(f"{server.url}/warm-up").raise_for_status()
-            server.arm(case.commit, fault, reused=case.reused)
+            server.arm(case.commit, fault, reused=case.reused, answer=case.answer)
             if breaker is not None:
                 breaker.armed = True
             request, path = _request(case, server.url, number)
             try:
-                response = sender.send(request)
+                response = sender.send(request, stream=True)
             except Exception as error:
                 claim = _claim_of_error(client, error)
             else:
                 claim = _claim_of_response(client, response)
+                claim = claim_of_body(client, case, claim, _read(response))
     if not server.settle().wait(PATIENCE):
         raise LeftOpenError(str(case))
     return claim, _truth(server, path)
@@ -337,16 +383,17 @@ async def arun(client: Client, server: Server, case: Case, number: int) -> tuple
             if case.reused:
                 server.arm(case.commit, None, reused=False)
                 (await sender.get(f"{server.url}/warm-up")).raise_for_status()
-            server.arm(case.commit, fault, reused=case.reused)
+            server.arm(case.commit, fault, reused=case.reused, answer=case.answer)
             if breaker is not None:
                 breaker.armed = True
             request, path = _request(case, server.url, number)
             try:
-                response = await sender.send(request)
+                response = await sender.send(request, stream=True)
             except Exception as error:
                 claim = _claim_of_error(client, error)
             else:
                 claim = _claim_of_response(client, response)
+                claim = claim_of_body(client, case, claim, await _aread(response))
     # An event loop closes sockets some rounds later.
     settled = server.settle()
     with anyio.move_on_after(PATIENCE):

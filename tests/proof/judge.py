@@ -27,6 +27,8 @@ class Tally:
     """Writes of which the caller was told that nobody knows."""
     uncertain_unexecuted: int = 0
     """Those of them that in truth never ran."""
+    broke_off: int = 0
+    """Answers without a length that were handed out, and broke off behind their head."""
     retried: int = 0
     """Writes that are not replay-safe by themselves, proved unexecuted and sent again."""
     violations: list[str] = field(default_factory=list[str])
@@ -47,6 +49,7 @@ class Tally:
         if case.operation.replay_safe and not claim.success:
             self.lost += 1
             found.append("lost")
+        self.broke_off += claim.broke_off
         if claim.uncertain:
             self.uncertain += 1
             self.uncertain_unexecuted += not executed
@@ -68,7 +71,7 @@ class Tally:
     def _lies(self, case: Case, claim: Claim, executed: int) -> list[str]:
         lies = []
         if claim.unexpected is not None:
-            lies.append("unexpected exception")
+            lies.append("unexpected")
         if claim.success and not executed:
             lies.append("success that never ran")
         if case.operation.is_write and not (claim.success or claim.uncertain) and executed:

@@ -22,7 +22,7 @@ import h2.events
 from hyperframe.frame import GoAwayFrame, RstStreamFrame
 
 from . import cases
-from .cases import AT_ONCE, Commit, Cut, Fault, GoAway, Point, Reset
+from .cases import ANSWER, AT_ONCE, AnswerFraming, Commit, Cut, Fault, GoAway, Point, Reset
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds after which a run that hangs is a failure."""
 
-_BODY = b"ok"
 _HIGHEST_STREAM = 2**31 - 1
 
 
@@ -45,6 +44,7 @@ class Server:
         self.sizes = (0, 0)
         """How many bytes the last connection to end read and wrote since it was armed."""
         self.commit: Commit = "whole"
+        self.answer: AnswerFraming = "length"
         self._protocol = protocol
         self._fault: Fault | None = None
         self._keys: set[str] = set()
@@ -85,14 +85,23 @@ class Server:
 
     # What a driver calls --------------------------------------------------------------------------
 
-    def arm(self, commit: Commit, fault: Fault | None, *, reused: bool) -> None:
+    def arm(
+        self,
+        commit: Commit,
+        fault: Fault | None,
+        *,
+        reused: bool,
+        answer: AnswerFraming = "length",
+    ) -> None:
         """Set what happens to the next request: on the open connection, or on the next one."""
         with self._lock:
             self.commit = commit
+            self.answer = answer
             self._fault = None
             self._keys.clear()
             if reused:
                 (connection,) = self._connections
+                connection.readable()  # what is left of the request before is not to be counted
                 connection.attack(fault)
             else:
                 self._fault = fault
@@ -344,9 +353,15 @@ class Http1:
             self._server.has_read(path, body)
             if self._server.commit == "whole":
                 self._server.execute(path, headers.get("idempotency-key"))
-            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(_BODY)}\r\n\r\n"
             self._connection.release()
-            self._connection.send(head.encode() + _BODY)
+            self._connection.send(self._answer())
+
+    def _answer(self) -> bytes:
+        if self._server.answer == "length":
+            body = b"".join(ANSWER)
+            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*ANSWER, b""))
+        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%b" % chunks
 
     def _read_head(self) -> None:
         head, end, rest = self._buffer.partition(b"\r\n\r\n")
@@ -456,12 +471,16 @@ class Http2:
         if stream not in self._heads:
             return
         self._connection.release()
-        self._h2.send_headers(stream, [(":status", "200"), ("content-length", str(len(_BODY)))])
+        head = [(":status", "200")]
+        if self._server.answer == "length":
+            head.append(("content-length", str(len(b"".join(ANSWER)))))
+        self._h2.send_headers(stream, head)
         self._flush()
         self._reaches("answering", stream)
         if stream in self._heads:
-            self._h2.send_data(stream, _BODY)
-            self._flush()
+            for chunk in ANSWER:
+                self._h2.send_data(stream, chunk)
+                self._flush()
             self._h2.end_stream(stream)
             self._flush()
             self._reaches("answered", stream)
