@@ -4,8 +4,10 @@ morning. Neither holds a secret.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pickle
+import threading
 from typing import Any
 
 import anyio
@@ -239,6 +241,74 @@ def test_an_interrupt_in_a_listener_comes_out_and_leaves_no_response_open(
     else:
         assert report.outcome is Outcome.UNCERTAIN_WRITE
         assert len(report.attempts) == 1
+
+
+@everywhere
+def test_an_event_is_a_value_that_nobody_can_change(drive: Drive) -> None:
+    sent = drive.send(503, 503, 503, listen=True)
+    assert len(set(kinds(sent.events))) == 5
+    for event in sent.events:
+        for field in dataclasses.fields(event):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(event, field.name, None)
+        assert not hasattr(event, "__dict__")
+        assert pickle.loads(pickle.dumps(event)) == event
+        hash(event)
+
+
+@everywhere
+def test_a_layer_inside_another_marks_its_events(drive: Drive) -> None:
+    clock = VirtualClock()
+    script = ScriptedTransport(httpx.ReadTimeout, 200, clock=clock)
+    inner_events: list[RetryEvent] = []
+    sent = Sent(script, clock)
+    inner = RetryTransport(script, policy=POLICY, clock=clock, listeners=[inner_events.append])
+    outer = RetryTransport(inner, policy=POLICY, clock=clock, listeners=[sent.events.append])
+    drive.through(outer, sent)
+    attempt = [AttemptStarted, AttemptFinished]
+    assert kinds(inner_events) == [
+        *attempt,
+        RetryRefused,
+        RequestFinished,
+        *attempt,
+        RequestFinished,
+    ]
+    assert {event.passive for event in inner_events} == {True}
+    assert kinds(sent.events) == [*attempt, RetryScheduled, *attempt, RequestFinished]
+    assert {event.passive for event in sent.events} == {False}
+
+
+def test_a_scheduled_retry_that_is_called_off_is_told_as_refused() -> None:
+    called_off = threading.Event()
+    sent = SYNC.send(
+        503,
+        listen=True,
+        on_wait=lambda sent: called_off.set(),
+        extensions={"retry": {"cancel": called_off}},
+    )
+    assert kinds(sent.events) == [
+        AttemptStarted,
+        AttemptFinished,
+        RetryScheduled,
+        RetryRefused,
+        RequestFinished,
+    ]
+    refused = sent.events[-2]
+    assert isinstance(refused, RetryRefused)
+    assert refused.stop_reason is StopReason.CANCELLED
+
+
+@everywhere
+@pytest.mark.parametrize("policy", [POLICY, POLICY.replace(deadline=9), lambda request: POLICY])
+def test_a_success_that_nobody_hears_of_makes_no_event(
+    drive: Drive, policy: RetryPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for kind in (AttemptStarted, AttemptFinished, RequestFinished):
+        monkeypatch.setattr(f"httpx_safe_retry._record.{kind.__name__}", made.append)
+    for method in ("GET", "POST"):
+        assert drive.send(200, method=method, policy=policy).response.status_code == 200
+    assert made == []
 
 
 def test_a_users_own_event_can_be_told_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._explain import seconds
 from ._outcome import DelaySource, Outcome, StopReason
@@ -25,6 +25,9 @@ class RetryEvent:
     method: str
     url: str
     """Scheme, host, port and path."""
+    passive: bool = field(default=False, kw_only=True)
+    """Whether another `RetryTransport` around this one decides. It tells of the same request, and
+    has the last word: whoever counts requests leaves this event out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,9 @@ class Observers:
         """Whether somebody wants to know of what went well, too."""
         return bool(self._listeners) or logger.isEnabledFor(logging.DEBUG)
 
-    def tell(self, event: RetryEvent, *, passive: bool = False) -> None:
-        """Log the event and hand it to every listener. A listener that raises harms nothing.
-
-        `passive`: another layer around this one has the last word, and warns if need be.
-        """
-        _log(event, passive)
+    def tell(self, event: RetryEvent) -> None:
+        """Log the event and hand it to every listener. A listener that raises harms nothing."""
+        _log(event)
         for listener in self._listeners:
             try:
                 listener(event)
@@ -102,7 +102,7 @@ class Observers:
                 logger.exception("listener %s failed on %s", name, type(event).__name__)
 
 
-def _log(event: RetryEvent, passive: bool) -> None:
+def _log(event: RetryEvent) -> None:
     where = f"{event.method} {event.url}"
     match event:
         case RetryScheduled(attempt=attempt):
@@ -116,8 +116,10 @@ def _log(event: RetryEvent, passive: bool) -> None:
                 event.source,
             )
         case RequestFinished(report=report):
-            uncertain = report.outcome is Outcome.UNCERTAIN_WRITE and not passive
-            logger.log(logging.WARNING if uncertain else logging.DEBUG, "%s", report.summary())
+            uncertain = report.outcome is Outcome.UNCERTAIN_WRITE and not event.passive
+            level = logging.WARNING if uncertain else logging.DEBUG
+            if logger.isEnabledFor(level):
+                logger.log(level, "%s", report.summary())
         case AttemptStarted(number=number):
             logger.debug("%s: attempt %d", where, number)
         case AttemptFinished(attempt=attempt):

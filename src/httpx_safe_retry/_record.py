@@ -13,7 +13,6 @@ from ._events import (
     AttemptStarted,
     Observers,
     RequestFinished,
-    RetryEvent,
     RetryRefused,
     RetryScheduled,
 )
@@ -48,9 +47,9 @@ class Record:
         self.facts = facts
         self._allowed = allowed
         self._new_key = new_key
-        self._id = next(_ids)
-        self._url = shown_url(frozen.url)
         self._method = frozen.method
+        self._url = shown_url(frozen.url)
+        self._head = (next(_ids), self._method, self._url)
         self.attempts: list[Attempt] = []
         self.findings: list[Finding] = []
         self.slept = 0.0
@@ -58,7 +57,8 @@ class Record:
     def attempt_starts(self, number: int) -> None:
         """Tell that an attempt is about to be sent."""
         if self._observers.curious:
-            self._tell(AttemptStarted(self._id, self._method, self._url, number))
+            passive = self._terms.passive
+            self._observers.tell(AttemptStarted(*self._head, number, passive=passive))
 
     def attempt_ended(
         self,
@@ -89,11 +89,12 @@ class Record:
             reason=finding.reason if decision is None else decision.reason,
         )
         self.attempts.append(attempt)
-        head = (self._id, self._method, self._url)
+        tell, head, passive = self._observers.tell, self._head, self._terms.passive
         if self._observers.curious:
-            self._tell(AttemptFinished(*head, attempt))
+            tell(AttemptFinished(*head, attempt, passive=passive))
         if retry is not None:
-            self._tell(RetryScheduled(*head, attempt, self._terms.limit, retry.delay, retry.source))
+            limit = self._terms.limit
+            tell(RetryScheduled(*head, attempt, limit, retry.delay, retry.source, passive=passive))
 
     def request_ended(
         self, outcome: Outcome, stop_reason: StopReason, elapsed: float
@@ -114,15 +115,12 @@ class Record:
             deadline=self._allowed,
             is_write=self.facts.is_write,
         )
-        head = (self._id, self._method, self._url)
+        tell, head, passive = self._observers.tell, self._head, self._terms.passive
         if self.findings and self.findings[-1].transient:
             last = self.attempts[-1]
-            self._tell(RetryRefused(*head, last, stop_reason, last.reason))
-        self._tell(RequestFinished(*head, report))
+            tell(RetryRefused(*head, last, stop_reason, last.reason, passive=passive))
+        tell(RequestFinished(*head, report, passive=passive))
         return report
-
-    def _tell(self, event: RetryEvent) -> None:
-        self._observers.tell(event, passive=self._terms.passive)
 
     def _shown(self, text: str) -> str:
         headers = [(name, value) for name, _, value in self._frozen.headers]
