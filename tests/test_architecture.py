@@ -38,6 +38,7 @@ CORE = {
     "_facts",
     "_frozen",
     "_outcome",
+    "_overrides",
     "_policy",
     "_proof",
     "_record",
@@ -96,6 +97,7 @@ BANNED = {
 }
 ALLOWED = {
     ("_budget", "threading"): "locks that guard arithmetic and nothing else",
+    ("_overrides", "threading"): "the type of an override's cancel event",
     ("_policy", "threading"): "the type of an override's cancel event",
 }
 

@@ -228,7 +228,8 @@ def test_a_failed_answer_that_a_callable_may_look_at_is_read_first(
     drive: Drive, field: str
 ) -> None:
     lost = Reply(status=503, headers={"Content-Length": "5"}, body=[b"12", httpx.ReadError])
-    policy = POLICY.replace(**{field: lambda *arguments: None})
+    hook: dict[str, Any] = {field: lambda *arguments: None}
+    policy = POLICY.replace(**hook)
     sent = drive.send(lost, 200, policy=policy)
     assert [attempt.error_type for attempt in sent.report.attempts] == ["ReadError", None]
 
@@ -571,7 +572,8 @@ def test_a_callable_that_raises_leaves_no_response_open(
     def explode(*arguments: object) -> Any:
         return _explode() if next(calls) == len(script) - 1 else {"backoff": 1.0}.get(field)
 
-    sent = drive.send(*script, method="PUT", policy=POLICY.replace(**{field: explode}), listen=True)
+    policy = POLICY.replace(**dict[str, Any]({field: explode}))
+    sent = drive.send(*script, method="PUT", policy=policy, listen=True)
     assert type(sent.error) is LookupError
     assert len(sent.requests) == len(sent.report.attempts) == len(script)
     assert (sent.report.outcome, sent.report.executed) == (Outcome.UNCERTAIN_WRITE, None)

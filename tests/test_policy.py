@@ -266,7 +266,7 @@ def test_an_unknown_field_is_a_type_error_that_lists_the_fields() -> None:
         with pytest.raises(
             TypeError, match=f"RetryPolicy has no field '{name}'; the fields are"
         ) as caught:
-            RetryPolicy().replace(**{name: 1})
+            RetryPolicy().replace(**dict[str, Any]({name: 1}))
         assert all(field in str(caught.value) for field in FIELDS)
     unknown: dict[str, Any] = {"max_attempt": 1}
     with pytest.raises(TypeError, match="max_attempt"):

@@ -529,7 +529,8 @@ def test_an_error_of_classify_reaches_the_caller_and_hides_no_write(
 
 @everywhere
 def test_a_verdict_of_another_kind_is_a_type_error(drive: Drive) -> None:
-    policy = POLICY.replace(classify=lambda request, result: True)
+    verdict: Any = True
+    policy = POLICY.replace(classify=lambda request, result: verdict)
     sent = drive.send(503, policy=policy)
     assert isinstance(sent.error, TypeError)
     assert "classify must return a Verdict" in str(sent.error)

@@ -23,6 +23,7 @@ from ._events import (
     RetryScheduled,
 )
 from ._outcome import DelaySource, Evidence, Outcome, StopReason, Verdict
+from ._overrides import RetryOverrides
 from ._policy import RetryPolicy
 from ._report import Attempt, RetryReport
 from ._transport import RetryTransport
@@ -44,6 +45,7 @@ __all__ = [
     "RetryBudget",
     "RetryError",
     "RetryEvent",
+    "RetryOverrides",
     "RetryPolicy",
     "RetryRefused",
     "RetryReport",

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import sys
 from types import BuiltinFunctionType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ._outcome import Outcome, StopReason
 from ._report import RetryReport
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import httpx
 
 
@@ -33,8 +35,9 @@ class RetryError(Exception):
     """
 
     report: RetryReport
-    request: httpx.Request
-    response: httpx.Response | None
+    # Any: they are those of the library that the client is of.
+    request: httpx.Request | Any
+    response: httpx.Response | Any | None
 
     # Also where the other class words its own: that may show anything, or fail without what its
     # own __init__ would have set.
@@ -79,10 +82,10 @@ _KINDS: dict[Outcome, type[RetryError]] = {
 
 def error_for(
     report: RetryReport,
-    request: httpx.Request,
+    request: Any,
     *,
     cause: Exception | None = None,
-    response: httpx.Response | None = None,
+    response: Any = None,
 ) -> RetryError:
     """Make the typed error for a failed request.
 
@@ -108,7 +111,20 @@ def error_for(
     return _make(_KINDS[report.outcome], base, (message,), _members(cause), {**attributes, **own})
 
 
-def get_report(response: httpx.Response) -> RetryReport:
+class ResponseLike(Protocol):
+    """What the responses of httpx and of its kin have in common."""
+
+    @property
+    def extensions(self) -> Mapping[str, Any]: ...
+
+    @property
+    def request(self) -> Any: ...
+
+
+AnyResponse = TypeVar("AnyResponse", bound=ResponseLike)
+
+
+def get_report(response: ResponseLike) -> RetryReport:
     """Return the report of a response that came through a `RetryTransport`.
 
     Raises `LookupError` for a response that did not.
@@ -122,7 +138,7 @@ def get_report(response: httpx.Response) -> RetryReport:
     return report
 
 
-def raise_for_outcome(response: httpx.Response) -> httpx.Response:
+def raise_for_outcome(response: AnyResponse) -> AnyResponse:
     """Raise the typed error for a response that is not a success; return the response otherwise.
 
     Raises `UncertainWriteError`, `RetriesExhaustedError`, `DeadlineExceededError` or
@@ -193,7 +209,7 @@ def _members(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _library_class(request: httpx.Request, name: str) -> type[BaseException]:
+def _library_class(request: object, name: str) -> type[BaseException]:
     # The library whose request this is, without importing it: the core serves any of httpx's kin.
     for cls in reversed(type(request).__mro__):
         found: object = getattr(sys.modules.get(cls.__module__), name, None)

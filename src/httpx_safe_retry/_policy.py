@@ -25,16 +25,23 @@ from ._outcome import StopReason, Verdict
 
 if TYPE_CHECKING:
     import httpx
+    from typing_extensions import Unpack
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})
+    from ._overrides import PolicyChanges
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "QUERY")
 """Methods that ask for no change (RFC 9110 section 9.2.1; QUERY: its own specification)."""
 
-IDEMPOTENT_METHODS = SAFE_METHODS | {"PUT", "DELETE"}
+IDEMPOTENT_METHODS = (*SAFE_METHODS, "PUT", "DELETE")
 """Methods that mean the same once and twice (RFC 9110 section 9.2.2)."""
 
-Classify = Callable[["httpx.Request", "httpx.Response | Exception"], Verdict | None]
-DelayHint = Callable[["httpx.Response"], float | None]
-
+# The same core serves httpx's kin, whose classes are others. The second half lets in a function
+# that is annotated with those; the first tells an editor what a lambda is given.
+Classify = (
+    Callable[["httpx.Request", "httpx.Response | Exception"], Verdict | None]
+    | Callable[[Any, Any], Verdict | None]
+)
+DelayHint = Callable[["httpx.Response"], float | None] | Callable[[Any], float | None]
 
 _DEFAULT_BACKOFF = Backoff()
 
@@ -84,8 +91,8 @@ class RetryPolicy:
     deadline: float | None = None
     min_attempt_time: float = 0.0
     backoff: Backoff | Callable[[int], float] = _DEFAULT_BACKOFF
-    statuses: Collection[int] = frozenset({408, 429, 502, 503, 504})
-    refusal_statuses: Collection[int] = frozenset({429})
+    statuses: Collection[int] = (408, 429, 502, 503, 504)
+    refusal_statuses: Collection[int] = (429,)
     idempotent_methods: Collection[str] = IDEMPOTENT_METHODS
     idempotent: bool | None = None
     idempotency_headers: Sequence[str] = ("Idempotency-Key",)
@@ -149,13 +156,30 @@ class RetryPolicy:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def replace(self, **changes: Any) -> RetryPolicy:
+    def __repr__(self) -> str:
+        # What differs from the defaults alone, and sets in order: this is what `help()` and logs
+        # show, where two dozen fields would hide the one that counts.
+        changed = [
+            f"{name}={_shown(value)}"
+            for name in FIELDS
+            if (value := getattr(self, name)) != getattr(DEFAULT_POLICY, name)
+        ]
+        return f"RetryPolicy({', '.join(changed)})"
+
+    def replace(self, **changes: Unpack[PolicyChanges]) -> RetryPolicy:
         """Return a policy that differs in `changes`.
 
         Raises `TypeError` for a name that is no field, and like the constructor for a bad value.
         """
         check_known(changes, FIELDS, "RetryPolicy has no field")
         return replace(self, **changes)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, frozenset) and value:
+        members = sorted(map(repr, cast("frozenset[object]", value)))
+        return f"{{{', '.join(members)}}}"
+    return f"{value!r}"
 
 
 DEFAULT_POLICY = RetryPolicy()
