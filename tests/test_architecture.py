@@ -64,6 +64,7 @@ SHELL = {
     "_streams",
     "_transport",
     "_wrapped",
+    "opentelemetry",
 }
 
 # Where the core reaches into the shell when it runs, and what for.

@@ -204,8 +204,10 @@ class LogicalRequest:
                 headers[policy.deadline_header] = str(int(left * 1000))
         if number > 1 or self.remaining is not None:
             self.timeouts = extensions["timeout"] = frozen.timeouts(self.remaining)
-        if number > 1 and policy.attempt_header is not None:
-            headers[policy.attempt_header] = str(number)
+        if number > 1:
+            extensions["retry_attempt"] = number
+            if policy.attempt_header is not None:
+                headers[policy.attempt_header] = str(number)
         if self._new_key is not None:
             headers[policy.idempotency_headers[0]] = self._new_key
         if self._progress is not None:
