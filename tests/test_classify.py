@@ -16,7 +16,7 @@ import httpcore
 import httpx
 import pytest
 
-from httpx_safe_retry import Evidence, Outcome, RetryPolicy, StopReason, Verdict
+from httpx_safe_retry import Evidence, RetryPolicy, Verdict
 from httpx_safe_retry._classify import (
     Finding,
     causes,
@@ -24,7 +24,6 @@ from httpx_safe_retry._classify import (
     classify_error,
     known_name,
 )
-from httpx_safe_retry._errors import error_for
 from tests.peers import (
     Answer,
     GoAway,
@@ -39,7 +38,6 @@ from tests.peers import (
     server_tls,
     without_network,
 )
-from tests.reports import report_of
 from tests.test_peers import PRIOR_KNOWLEDGE, Flavour, post_one
 
 POLICY = RetryPolicy()
@@ -687,49 +685,6 @@ def test_an_answer_whose_body_is_lost_has_still_been_given(
 
 def test_what_is_no_transport_error_is_the_callers_in_a_body_too() -> None:
     assert classify_error(POLICY, ValueError(), answer=classify_answer(POLICY, 200)) is None
-
-
-# Layers inside
-
-
-def raised_inside(executed: bool | None, attempts: int, cause: Exception) -> Exception:
-    report = report_of(
-        Outcome.UNCERTAIN_WRITE if executed is not False else Outcome.EXHAUSTED,
-        StopReason.MAX_ATTEMPTS,
-        executed=executed,
-        statuses=[503] * attempts,
-    )
-    return error_for(report, REQUEST, cause=cause)
-
-
-@pytest.mark.parametrize(
-    ("executed", "attempts", "expected"),
-    [
-        (None, 2, AMBIGUOUS),
-        (True, 2, EXECUTED),
-        (False, 2, NOT_SENT),
-        (None, 1, NOT_SENT),
-    ],
-)
-def test_the_last_error_of_a_layer_inside_does_not_hide_the_attempts_before(
-    executed: bool | None, attempts: int, expected: Evidence
-) -> None:
-    error = raised_inside(executed, attempts, httpx.ConnectError(""))
-    finding = of_error(error, never_sent=True)
-    assert row(finding) == (expected, True)
-    assert not finding.success
-
-
-def test_a_report_of_another_kind_is_no_report() -> None:
-    class ReportsItself(httpx.ConnectError):
-        @property
-        def report(self) -> str:
-            raise LookupError
-
-    error = httpx.ConnectError("")
-    vars(error)["report"] = "as some other library may have"
-    for one in (error, ReportsItself("")):
-        assert row(of_error(one)) == (NOT_SENT, True)
 
 
 # Chains ------------------------------------------------------------------------------------------

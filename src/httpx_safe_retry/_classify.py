@@ -10,13 +10,12 @@ from __future__ import annotations
 import errno
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 
 from ._outcome import Evidence, Verdict
 from ._policy import RetryPolicy
-from ._report import RetryReport
 
 FAMILIES = frozenset({"httpx", "httpx2"})
 """The modules whose error classes the table below names."""
@@ -176,17 +175,7 @@ def classify_error(
         # are read, so that an error in one is a lost connection, whoever words it.
         reason = f"{answer.reason}, then {name} in its body"
         return Finding(answer.evidence, _ERRORS[name][1], reason, answer.speaks_for_key)
-    finding = _without_answer(policy, error, name, never_sent, stream_id)
-    hidden = _hidden(error)
-    return finding if hidden is None else replace(finding, evidence=hidden)
-
-
-def _hidden(error: BaseException) -> Evidence | None:
-    # A layer inside that sent it more than once: its last error is silent on the attempts before.
-    report = vars(error).get("report")
-    if not isinstance(report, RetryReport) or len(report.attempts) < 2 or report.executed is False:
-        return None
-    return Evidence.EXECUTED if report.executed else Evidence.AMBIGUOUS
+    return _without_answer(policy, error, name, never_sent, stream_id)
 
 
 def _without_answer(

@@ -80,7 +80,7 @@ class Course:
         earlier = self._record.findings[: self._number - 1]
         keyed = self._record.facts.keyed
         return proved_by_answer(
-            self._terms.policy, response, earlier, progress, keyed=keyed, wall=wall
+            self._terms.policy, response, self._frozen, earlier, progress, keyed=keyed, wall=wall
         )
 
     def found(self, finding: Finding) -> Finding:

@@ -1,7 +1,8 @@
 """What one attempt proves, with all that is known of its logical request.
 
 `_classify.py` holds the table. What it is asked with comes together here: the attempts before, how
-far the request got, and whose fault an error is.
+far the request got, whose fault an error is, and what a layer of ours inside has found out. Such a
+layer's doubt is taken over; of what it rules out, only that a failed request was sent at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING
 from ._answer import asks_for_a_wait, is_replayed
 from ._classify import Finding, classify_answer, classify_error
 from ._errors import RetryError
-from ._outcome import UNEXECUTED, Evidence
+from ._outcome import UNEXECUTED, Evidence, Outcome
+from ._policy import RetryPolicy
+from ._redact import shown_url
+from ._report import RetryReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,13 +24,16 @@ if TYPE_CHECKING:
     import httpx
 
     from ._frozen import FrozenRequest
-    from ._policy import RetryPolicy
     from ._trace import SendProgress
+
+_USUAL = RetryPolicy()
+"""What an answer or an error means to somebody who knows no more than that."""
 
 
 def proved_by_answer(
     policy: RetryPolicy,
     response: httpx.Response,
+    frozen: FrozenRequest,
     earlier: Sequence[Finding],
     progress: SendProgress | None,
     *,
@@ -44,7 +51,16 @@ def proved_by_answer(
         after_ambiguous=any(finding.evidence is Evidence.AMBIGUOUS for finding in earlier),
     )
     # What is wrapped may have sent it before, and this is the answer to its last try alone.
-    return _doubted(finding, progress is not None and progress.sent > 1)
+    finding = _doubted(finding, progress is not None and progress.sent > 1)
+    report = response.extensions.get("retry")
+    # An app that hands on what it was answered itself speaks of its own request.
+    if not isinstance(report, RetryReport) or not _is_of(report, frozen):
+        return finding
+    hidden = _hidden(report, classify_answer(_USUAL, status))
+    if hidden is not Evidence.EXECUTED or finding.evidence is hidden:
+        return _doubted(finding, hidden is not None)
+    answered = report.outcome is Outcome.SUCCESS
+    return replace(finding, evidence=hidden, speaks_for_key=False, answered=answered)
 
 
 def proved_by_error(
@@ -69,7 +85,12 @@ def proved_by_error(
     if finding is None or answer is not None:
         return finding
     refused = finding.evidence is Evidence.REFUSED
-    return _doubted(finding, foreign or (progress is not None and progress.sent > refused))
+    finding = _doubted(finding, foreign or (progress is not None and progress.sent > refused))
+    report = vars(error).get("report")
+    if foreign or not isinstance(report, RetryReport):
+        return finding
+    hidden = _hidden(report, classify_error(_USUAL, error))
+    return finding if hidden is None else replace(finding, evidence=hidden)
 
 
 def left_open(
@@ -103,6 +124,27 @@ def _is_about_another(error: BaseException, frozen: FrozenRequest) -> bool:
     if theirs is None or theirs is frozen.request:
         return False
     return bool((theirs.method, theirs.url) != (frozen.method, frozen.url))
+
+
+def _is_of(report: RetryReport, frozen: FrozenRequest) -> bool:
+    return (report.method, report.url) == (frozen.method, shown_url(frozen.url))
+
+
+def _hidden(report: RetryReport, usual: Finding | None) -> Evidence | None:
+    """Return why a request may have run, if a layer inside knows more than it let out.
+
+    The last answer or error is silent on the attempts before it, and `usual`, what it shows to
+    anybody, may not be all that is known of it.
+    """
+    if report.executed is False:
+        return None
+    known = [attempt.evidence for attempt in report.attempts]
+    if usual is not None and known[-1:] == [usual.evidence]:
+        known.pop()
+    for evidence in (Evidence.EXECUTED, Evidence.AMBIGUOUS):
+        if evidence in known:
+            return evidence
+    return None
 
 
 def _doubted(finding: Finding, doubtful: bool) -> Finding:
