@@ -13,7 +13,9 @@ from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
 from httpx_safe_retry import Evidence, RetryPolicy
 from httpx_safe_retry._classify import Finding, classify_answer, classify_error
 from httpx_safe_retry._decide import Facts, executed
+from httpx_safe_retry.testing import Reply
 
+from .drive import KEY, Drive, everywhere
 from .proof.campaign import run_cases
 from .proof.cases import FAMILIES, OPERATIONS, Case, Family, Fault, GoAway
 from .proof.judge import Tally
@@ -80,6 +82,16 @@ def test_an_error_of_h2_itself_in_a_body_is_a_lost_answer() -> None:
     finding = classify_error(RetryPolicy(), error, answer=answer)
     assert finding is not None
     assert (finding.evidence, finding.transient) == (Evidence.EXECUTED, True)
+
+
+@everywhere
+def test_a_recorded_answer_is_read_within_the_attempt_whatever_its_status(drive: Drive) -> None:
+    """It is not thrown away, although its status is one that is usually tried again."""
+    marked = {"Idempotent-Replayed": "true", "Content-Length": "3"}
+    died = Reply(status=503, headers=marked, body=[b"w", httpx.ReadError("died")])
+    whole = Reply(status=503, headers=marked, body=b"why")
+    sent = drive.send(died, whole, method="POST", headers=KEY)
+    assert (sent.response.content, len(sent.requests)) == (b"why", 2)
 
 
 def test_a_recorded_timeout_leaves_open_whether_the_key_was_used() -> None:

@@ -88,13 +88,15 @@ class Course:
         self._record.findings[self._number - 1 :] = [finding]
         return finding
 
-    def goes_on_after(self, status: int) -> bool:
+    def goes_on_after(self, status: int, *, replayed: bool) -> bool:
         """Whether an answer of a transient status is thrown away unseen, and the request sent
         again, if only time, budget and body allow it.
         """
         terms, record = self._terms, self._record
         if terms.policy.classify is not None or terms.policy.delay_hint is not None:
             return False
+        if replayed and record.facts.keyed:
+            return False  # it is the recorded result, and asking again gives it again
         refused = status in terms.policy.refusal_statuses
         finding = Finding(Evidence.REFUSED if refused else Evidence.AMBIGUOUS, True, "")
         earlier = record.findings[: self._number - 1]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._answer import checked_verdict, view, wish_of
+from ._answer import checked_verdict, is_replayed, view, wish_of
 from ._clock import EitherEvent
 from ._course import Course, Setting
 from ._decide import Retry, Wish, outcome_of
@@ -113,8 +113,11 @@ class LogicalRequest:
         if not self._terms.active:
             return 0
         policy = self._policy
-        transient = status in policy.statuses or status in policy.refusal_statuses
-        return 0 if transient and self._course.goes_on_after(status) else policy.prefetch
+        if status not in policy.statuses and status not in policy.refusal_statuses:
+            return policy.prefetch
+        assert self.answer is not None
+        replayed = is_replayed(self.answer.headers)
+        return 0 if self._course.goes_on_after(status, replayed=replayed) else policy.prefetch
 
     @property
     def ends(self) -> float | None:
