@@ -42,17 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, explain = _parsers()
     options = parser.parse_args(arguments)
     paint = _painter(sys.stdout, os.environ)
+    if options.command == "table":
+        lines = [*_table.lines(paint)]
+    else:
+        try:
+            lines = [*_foretell.lines(_asked(options), paint)]
+        except ValueError as error:
+            explain.error(str(error))
     try:
-        lines = (
-            _table.lines(paint)
-            if options.command == "table"
-            else _foretell.lines(_asked(options), paint)
-        )
-        text = "\n".join(lines)
-    except ValueError as error:
-        explain.error(str(error))
-    try:
-        print(text, flush=True)
+        print("\n".join(lines), flush=True)
     except BrokenPipeError:
         # Whoever reads has seen enough, and Python would try once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
