@@ -7,11 +7,11 @@ was. A generator is recorded while it is sent, up to `replay_limit` bytes (64 Mi
 temporary file). Beyond that the request ends with `BODY_NOT_REPLAYABLE`, and a new generator has to
 be made, as `upload` does. PUT can be repeated; a POST needs an idempotency key.
 
-Downloads. A long body is yours as soon as its head is there, since you may have used a part of it.
-So an error in it is no `RetryError` but httpx's own, and to start over would be to load all of it
-again. `download` asks for the rest (RFC 9110 section 14.2), and only if it is still the same
-(`If-Range`, section 13.1.5): the end of one version behind the beginning of another is worse than
-an error.
+Downloads. A body of more than `prefetch` bytes (64 KiB), or of unknown length, is yours as soon as
+its head is there, since you may have used a part of it. So an error in it is no `RetryError` but
+httpx's own, and to start over would be to load all of it again. `download` asks for the rest (RFC
+9110 section 14.2), and only if it is still the same (`If-Range`, section 13.1.5): the end of one
+version behind the beginning of another is worse than an error.
 
 With an `httpx.AsyncClient` it is the same, with `async with` and `aiter_raw`.
 
