@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -23,10 +22,10 @@ from httpx_safe_retry import (
     RetryEvent,
     RetryPolicy,
     RetryReport,
-    RetryTransport,
     get_report,
 )
-from httpx_safe_retry.testing import ScriptedTransport, ScriptItem, SentRequest, VirtualClock
+from httpx_safe_retry.testing import ScriptItem, SentRequest, VirtualClock
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 URL = "https://example.org/path"
 

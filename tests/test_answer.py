@@ -6,12 +6,12 @@ import gzip
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import DelaySource, RetryPolicy, Verdict
 from httpx_safe_retry._answer import asks_for_a_wait, checked_verdict, is_replayed, view, wish_of
 from httpx_safe_retry._decide import Wish
+from tests.library import httpx
 
 REQUEST = httpx.Request("POST", "https://example.org/")
 NOW = 1_593_120_492.0  # Thu, 25 Jun 2020 21:28:12 GMT

@@ -60,7 +60,9 @@ SHELL = {
     "_events",
     "_files",
     "_foretell",
-    "_httpx_private",
+    "_for_httpx",
+    "_library",
+    "_private",
     "_recorded",
     "_recording",
     "_rest",
@@ -70,6 +72,7 @@ SHELL = {
     "_trials",
     "_wrapped",
     "opentelemetry",
+    "httpx2",
 }
 
 # Where the core reaches into the shell when it runs, and what for.
@@ -77,7 +80,7 @@ DOORS = {
     ("_course", "_events"): "the audience's type",
     ("_engine", "_clock"): "an event made of two",
     ("_record", "_events"): "the events' types",
-    ("_frozen", "_httpx_private"): "header lines as httpx holds them",
+    ("_frozen", "_private"): "header lines as httpx holds them",
 }
 
 BANNED = {
@@ -179,8 +182,10 @@ def test_all_names_are_listed_sorted_and_once(module: ModuleType) -> None:
     assert list(module.__all__) == sorted(set(module.__all__))
     public = {
         name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
+        for name, value in inspect.getmembers(module)
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and name not in ("annotations", "TYPE_CHECKING")
     }
     assert public == set(module.__all__)
 
@@ -254,12 +259,12 @@ DIFFERENCES = {
     # Cancellation goes on when the body is closed.
     "with anyio.CancelScope(shield=True):\n    call.body.close()": "call.body.close()",
     # A thread can't give up a read: it shortens the timeout. A task is ended.
-    "aread_rest(response)": (
-        "read_rest(response, call.timeouts, call.ends, self._clock.monotonic)"
+    "aread_rest(library, response)": (
+        "read_rest(library, response, call.timeouts, call.ends, self._clock.monotonic)"
     ),
-    "adiscard(call.method, response)": (
-        "discard(call.method, response, call.sent_timeouts, call.timeouts is not None, "
-        "self._clock.monotonic)"
+    "adiscard(self._library, call.method, response)": (
+        "discard(self._library, call.method, response, call.sent_timeouts, "
+        "call.timeouts is not None, self._clock.monotonic)"
     ),
     # A thread is woken by an event, a task is cancelled.
     "sleep(wait.delay)": "sleep(wait.delay, call.wake)",
@@ -318,7 +323,7 @@ def indented(one: str, text: str, other: str) -> tuple[str, int]:
 
 
 def test_the_two_drivers_are_equal_after_a_handful_of_renames() -> None:
-    methods = methods_of("_transport", "RetryTransport")
+    methods = methods_of("_transport", "Driver")
     renamer = _Synchronous(NAMES)
     ours: list[str] = []
     theirs: list[str] = []
@@ -337,6 +342,6 @@ def test_the_two_drivers_are_equal_after_a_handful_of_renames() -> None:
 
 
 def test_what_only_one_driver_has_is_known() -> None:
-    methods = methods_of("_transport", "RetryTransport")
+    methods = methods_of("_transport", "Driver")
     for_tasks = {name for name, node in methods.items() if isinstance(node, ast.AsyncFunctionDef)}
     assert for_tasks - set(TWINS.values()) == {"_abounded_exchange"}

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from httpx_safe_retry import RetryBudget, RetryPolicy, RetryTransport
+from httpx_safe_retry import RetryBudget, RetryPolicy
 from httpx_safe_retry.testing import VirtualClock
+from tests.library import RetryTransport
 
 
 class Half:

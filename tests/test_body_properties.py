@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import anyio
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from httpx_safe_retry import _recorded, _recording
-from httpx_safe_retry._body import freeze
+from httpx_safe_retry._body import freeze as freeze_of
+from tests.library import LIBRARY, httpx
 
 from .bodies import (
     AsyncOnceStream,
@@ -26,6 +27,8 @@ from .bodies import (
     generate,
     send,
 )
+
+freeze = partial(freeze_of, LIBRARY)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal, TypeAlias
 
 import anyio
-import httpx
 import pytest
 
-from httpx_safe_retry import RetryError, RetryPolicy, RetryTransport, StopReason, get_report
+from httpx_safe_retry import RetryError, RetryPolicy, StopReason, get_report
 from httpx_safe_retry.testing import VirtualClock
+from tests.library import RetryTransport, httpx
 
 from .bodies import (
     ASYNC_KINDS,

@@ -12,8 +12,6 @@ from typing import Any, Literal
 import h2.connection
 import h2.errors
 import h2.exceptions
-import httpcore
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, RetryPolicy, Verdict
@@ -24,6 +22,7 @@ from httpx_safe_retry._classify import (
     classify_error,
     known_name,
 )
+from tests.library import NAME, httpcore, httpx
 from tests.peers import (
     Answer,
     GoAway,
@@ -291,12 +290,14 @@ def made_of(kind: type[httpx.TransportError], *chain: BaseException) -> httpx.Tr
 def all_kinds(base: type[httpx.RequestError]) -> Iterator[type[httpx.RequestError]]:
     yield base
     for kind in base.__subclasses__():
-        if kind.__module__ == "httpx":
+        if kind.__module__ == NAME:
             yield from all_kinds(kind)
 
 
 def test_every_request_error_of_httpx_has_its_row() -> None:
-    assert set(all_kinds(httpx.RequestError)) == set(ERRORS)
+    # What httpx2 raises where a stream of events is read, that has been handed out long before.
+    elsewhere = {getattr(httpx, "SSEError", None)}
+    assert set(all_kinds(httpx.RequestError)) - elsewhere == set(ERRORS)
 
 
 @pytest.mark.parametrize(("kind", "expected"), ERRORS.items())

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import h2.connection
 import h2.exceptions
 import h11
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, RetryPolicy, Verdict
 from httpx_safe_retry._classify import Finding, classify_answer, classify_error
+from tests.library import httpx
 
 POLICY = RetryPolicy()
 

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -25,14 +24,14 @@ from httpx_safe_retry import (
     RetriesExhaustedError,
     RetryError,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     deadline,
     get_report,
 )
-from httpx_safe_retry.testing import Reply, ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import Reply, VirtualClock
 from tests.drive import KEY, POLICY, URL, Drive, Sent, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 AT_ONCE = POLICY.replace(backoff=Backoff(base=0, cap=0, jitter="none"))
 NEVER_ANSWERS = Reply(delay=math.inf)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -21,6 +20,7 @@ from httpx_safe_retry import (
 )
 from httpx_safe_retry.testing import Reply, VirtualClock
 from tests.drive import POLICY, SYNC, Drive, everywhere
+from tests.library import httpx
 
 NOW = datetime(2020, 6, 25, 21, 28, 12, tzinfo=timezone.utc).timestamp()
 LONG = POLICY.replace(retry_after_max=600)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
-import httpcore
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -24,14 +22,14 @@ from httpx_safe_retry import (
     RetryError,
     RetryPolicy,
     RetryReport,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     get_report,
     raise_for_outcome,
 )
 from httpx_safe_retry._errors import error_for
-from httpx_safe_retry.testing import ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import VirtualClock
+from tests.library import NAME, RetryTransport, ScriptedTransport, httpcore, httpx
 from tests.reports import attempt_of, report_of
 
 REQUEST = httpx.Request("POST", "https://example.org/payments")
@@ -48,7 +46,7 @@ KINDS: dict[Outcome, type[RetryError]] = {
 def kinds_of(base: type[httpx.RequestError]) -> Iterator[type[httpx.RequestError]]:
     yield base
     for kind in base.__subclasses__():
-        if kind.__module__ == "httpx":
+        if kind.__module__ == NAME:
             yield from kinds_of(kind)
 
 

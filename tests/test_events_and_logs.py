@@ -11,7 +11,6 @@ import threading
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -28,11 +27,11 @@ from httpx_safe_retry import (
     RetryPolicy,
     RetryRefused,
     RetryScheduled,
-    RetryTransport,
     StopReason,
 )
-from httpx_safe_retry.testing import Reply, ScriptedTransport, ScriptItem, VirtualClock
+from httpx_safe_retry.testing import Reply, ScriptItem, VirtualClock
 from tests.drive import KEY, POLICY, SYNC, URL, Drive, Sent, everywhere
+from tests.library import NAME, RetryTransport, ScriptedTransport, httpx
 
 SECRET_URL = "https://user:pw-secret@example.org/a/path?token=t-secret#f-secret"
 SECRETS = ["pw-secret", "t-secret", "f-secret", "auth-secret", "key-secret", "made-secret"]
@@ -345,7 +344,7 @@ def test_a_retry_is_one_line_at_info(drive: Drive, caplog: pytest.LogCaptureFixt
         f"GET {URL}: answered 429 Too Many Requests; attempt 3 of 3 in 7 s (retry-after)"
     )
     assert {record.name for record in caplog.records} == {"httpx_safe_retry"} | {
-        record.name for record in caplog.records if record.name == "httpx"
+        record.name for record in caplog.records if record.name == NAME
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import RetryPolicy
@@ -12,6 +11,7 @@ from httpx_safe_retry._decide import Facts
 from httpx_safe_retry._facts import facts_of, needs_evidence, usable_key
 from httpx_safe_retry._frozen import FrozenRequest
 from httpx_safe_retry._policy import Terms
+from tests.library import httpx
 
 POLICY = RetryPolicy()
 

@@ -12,29 +12,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
-import httpcore
-import httpx
 import pytest
 
 from httpx_safe_retry import (
     Outcome,
     RetriesExhaustedError,
     RetryError,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     Verdict,
     get_report,
 )
 from httpx_safe_retry._rest import is_short
-from httpx_safe_retry.testing import (
-    Reply,
-    ScriptedTransport,
-    ScriptItem,
-    SentResponse,
-    VirtualClock,
-)
+from httpx_safe_retry.testing import Reply, ScriptItem, SentResponse, VirtualClock
 from tests.drive import POLICY, SYNC, URL, Drive, Reading, Sent, everywhere
+from tests.library import LIBRARY, RetryTransport, ScriptedTransport, httpcore, httpx
 
 SMALL = b"why"
 LOST = Reply(headers={"Content-Length": "5"}, body=[b"12", httpx.ReadError])
@@ -174,7 +166,7 @@ def test_a_length_in_digits_of_another_alphabet_is_none() -> None:
     for digit in ("\u0665".encode(), b"\xb2"):  # an Arabic five, and a superscript two
         headers = [(b"Content-Length", digit)]
         response = httpx.Response(200, headers=headers, stream=SentResponse(1, 200, [b"12345"]))
-        assert not is_short("GET", response, 100)
+        assert not is_short(LIBRARY, "GET", response, 100)
 
 
 # --- a body that is lost on the way

@@ -9,20 +9,19 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
     Outcome,
     RetryBudget,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     get_report,
     raise_for_outcome,
 )
-from httpx_safe_retry.testing import LoopbackServer, Reply, ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import LoopbackServer, Reply, VirtualClock
 from tests.drive import POLICY, SYNC, URL, Drive, everywhere
+from tests.library import NAME, RetryTransport, ScriptedTransport, httpx
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -182,7 +181,9 @@ def test_a_transport_for_threads_under_an_async_client_is_a_clear_error(backend:
 
 
 def test_a_transport_for_tasks_under_a_client_is_a_clear_error() -> None:
-    with pytest.raises(TypeError, match=r"an async transport \(AsyncOnly\).*httpx\.HTTPTransport"):
+    with pytest.raises(
+        TypeError, match=rf"an async transport \(AsyncOnly\).*{NAME}\.HTTPTransport"
+    ):
         get(retrying(AsyncOnly(200)))
 
 

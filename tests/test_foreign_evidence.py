@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import httpx
 import pytest
 
 from httpx_safe_retry import (
     Outcome,
     RetriesExhaustedError,
     RetryPolicy,
-    RetryTransport,
     UncertainWriteError,
     get_report,
 )
-from httpx_safe_retry.testing import Fault, LoopbackServer, ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import Fault, LoopbackServer, VirtualClock
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 Finish = Callable[[httpx.Request], httpx.Response]
 

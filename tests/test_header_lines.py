@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
-from httpx_safe_retry._httpx_private import header_lines
+from httpx_safe_retry._private import header_lines
+from tests.library import httpx
 
 LINES = [("X-Mark", "a"), ("x-mark", "b"), ("Accept", "*/*")]
 EXPECTED = (

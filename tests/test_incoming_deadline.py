@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -18,7 +17,6 @@ from httpx_safe_retry import (
     Outcome,
     RetryError,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     deadline,
     get_report,
@@ -28,12 +26,12 @@ from httpx_safe_retry.testing import (
     Fault,
     LoopbackServer,
     Reply,
-    ScriptedTransport,
     ServerRequest,
     ServerResponse,
     VirtualClock,
 )
 from tests.drive import POLICY, SYNC, Drive, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 LEFT = "X-Milliseconds-Left"
 

@@ -20,8 +20,6 @@ from typing import Any
 
 import h2.errors
 import h2.events
-import httpcore
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +32,6 @@ from httpx_safe_retry import (
     RetryError,
     RetryPolicy,
     RetryReport,
-    RetryTransport,
     StopReason,
     Verdict,
     get_report,
@@ -54,6 +51,7 @@ from httpx_safe_retry._decide import (
     replay_safe,
 )
 from httpx_safe_retry.testing import VirtualClock
+from tests.library import RetryTransport, httpcore, httpx
 
 SAFE = {"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"}
 IDEMPOTENT = SAFE | {"PUT", "DELETE"}

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapp
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -20,14 +19,13 @@ from httpx_safe_retry import (
     RetryError,
     RetryEvent,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     get_report,
-    wrap_client,
 )
-from httpx_safe_retry.testing import LoopbackServer, ScriptedTransport, ScriptItem, VirtualClock
+from httpx_safe_retry.testing import LoopbackServer, ScriptItem, VirtualClock
 from tests.drive import POLICY, Drive, Sent, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx, wrap_client
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

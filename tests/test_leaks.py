@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 import h2.exceptions
-import httpcore
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, RetryError
 from httpx_safe_retry.testing import Reply
 from tests.drive import KEY, Drive, everywhere
+from tests.library import httpcore
 
 LEAKED = [
     # A TLS connection ended while an event loop wrote to it (anyio's TLSStream.send).

@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import httpx
 import pytest
 
-from httpx_safe_retry import Outcome, RetryTransport, get_report
-from httpx_safe_retry.testing import ScriptedTransport, VirtualClock
+from httpx_safe_retry import Outcome, get_report
+from httpx_safe_retry.testing import VirtualClock
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 
 class Tag:

@@ -23,8 +23,6 @@ from math import inf
 from typing import Any, TypeVar
 
 import h2.events
-import httpcore
-import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -38,11 +36,11 @@ from httpx_safe_retry import (
     RetryEvent,
     RetryPolicy,
     RetryReport,
-    RetryTransport,
     StopReason,
     get_report,
 )
 from httpx_safe_retry.testing import VirtualClock
+from tests.library import RetryTransport, httpcore, httpx
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -19,14 +18,14 @@ from httpx_safe_retry import (
     RequestFinished,
     RetryError,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     deadline,
     get_report,
 )
-from httpx_safe_retry.testing import Reply, ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import Reply, VirtualClock
 from tests.drive import KEY, POLICY, URL, Drive, Sent, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 
 def layered(

@@ -20,10 +20,9 @@ import anyio
 import h2.errors
 import h2.events
 import h2.exceptions
-import httpcore
-import httpx
 import pytest
 
+from tests.library import httpcore, httpx
 from tests.peers import (
     Answer,
     Drop,

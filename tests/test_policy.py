@@ -11,12 +11,12 @@ import re
 import threading
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Backoff, RetryPolicy, StopReason, Verdict
 from httpx_safe_retry._checks import check_methods
 from httpx_safe_retry._policy import DEFAULT_POLICY, FIELDS, Terms, terms_for
+from tests.library import httpx
 
 
 def made_key() -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import h2.connection
 import h2.exceptions
-import httpcore
-import httpx
 import pytest
 from h2.connection import ConnectionState
 from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
@@ -14,6 +12,7 @@ from httpx_safe_retry import Evidence, RetryPolicy
 from httpx_safe_retry._classify import Finding, classify_answer, classify_error
 from httpx_safe_retry._decide import Facts, executed
 from httpx_safe_retry.testing import Reply
+from tests.library import httpcore, httpx
 
 from .drive import KEY, Drive, everywhere
 from .proof.campaign import run_cases

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from httpx_safe_retry._redact import shown_text, shown_url
+from tests.library import httpx
 
 WITHHELD = "text withheld: it may quote the request"
 

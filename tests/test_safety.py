@@ -12,7 +12,6 @@ import tempfile
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -22,15 +21,15 @@ from httpx_safe_retry import (
     RetryBudget,
     RetryError,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     Verdict,
     get_report,
     raise_for_outcome,
 )
-from httpx_safe_retry.testing import Reply, ScriptedTransport, ScriptItem, VirtualClock
+from httpx_safe_retry.testing import Reply, ScriptItem, VirtualClock
 from tests.drive import KEY, POLICY, SYNC, Drive, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 AMBIGUOUS_ERRORS: list[type[httpx.TransportError]] = [
     httpx.ReadTimeout,

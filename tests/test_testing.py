@@ -14,7 +14,6 @@ from contextlib import aclosing, suppress
 
 import anyio
 import anyio.lowlevel
-import httpx
 import pytest
 import trustme
 from hypothesis import given
@@ -22,17 +21,18 @@ from hypothesis import strategies as st
 
 import httpx_safe_retry
 import httpx_safe_retry.testing
+import tests.library
 from httpx_safe_retry.testing import (
     Fault,
     FaultKind,
     LoopbackServer,
     Reply,
-    ScriptedTransport,
     ScriptItem,
     ServerRequest,
     ServerResponse,
     VirtualClock,
 )
+from tests.library import ScriptedTransport, httpx
 
 URL = "https://example.org/path?token=t"
 
@@ -46,12 +46,15 @@ async def five_async_chunks() -> AsyncGenerator[bytes, None]:
         yield chunk
 
 
-@pytest.mark.parametrize("tool", [VirtualClock, ScriptedTransport, LoopbackServer])
+@pytest.mark.parametrize(
+    "tool", [VirtualClock, httpx_safe_retry.testing.ScriptedTransport, LoopbackServer]
+)
 def test_the_example_of_each_tool_does_what_it_says(tool: type) -> None:
     assert tool.__doc__ is not None
     example = inspect.cleandoc(tool.__doc__).split("```")[1].removeprefix("python\n")
     assert "assert" in example
-    exec(example, {"httpx": httpx, **vars(httpx_safe_retry), **vars(httpx_safe_retry.testing)})
+    names = {**vars(httpx_safe_retry), **vars(httpx_safe_retry.testing), **vars(tests.library)}
+    exec(example, names)
 
 
 # --- the virtual clock

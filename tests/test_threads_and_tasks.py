@@ -14,26 +14,12 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import httpx
 import pytest
 
-from httpx_safe_retry import (
-    Backoff,
-    Outcome,
-    RetryPolicy,
-    RetryReport,
-    RetryTransport,
-    StopReason,
-    get_report,
-)
-from httpx_safe_retry.testing import (
-    Fault,
-    LoopbackServer,
-    Reply,
-    ScriptedTransport,
-    VirtualClock,
-)
+from httpx_safe_retry import Backoff, Outcome, RetryPolicy, RetryReport, StopReason, get_report
+from httpx_safe_retry.testing import Fault, LoopbackServer, Reply, VirtualClock
 from tests.drive import POLICY, URL, Drive, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 
 class FailsOnce(httpx.BaseTransport, httpx.AsyncBaseTransport):

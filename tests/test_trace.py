@@ -12,11 +12,10 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
-import httpcore
-import httpx
 import pytest
 
 from httpx_safe_retry._trace import SendProgress
+from tests.library import httpcore, httpx
 
 Event = tuple[str, dict[str, Any]]
 

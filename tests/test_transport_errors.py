@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -26,13 +25,13 @@ from httpx_safe_retry import (
     RetriesExhaustedError,
     RetryError,
     RetryPolicy,
-    RetryTransport,
     StopReason,
     UncertainWriteError,
     Verdict,
 )
-from httpx_safe_retry.testing import Reply, ScriptedTransport, VirtualClock
+from httpx_safe_retry.testing import Reply, VirtualClock
 from tests.drive import KEY, POLICY, SYNC, URL, Drive, everywhere
+from tests.library import RetryTransport, ScriptedTransport, httpx
 
 TRANSIENT: list[type[httpx.TransportError]] = [
     httpx.ConnectError,

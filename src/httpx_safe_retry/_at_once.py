@@ -8,27 +8,38 @@ few steps as there are, because everybody pays for them on every request.
 from __future__ import annotations
 
 import logging
-
-import httpx
+from typing import TYPE_CHECKING
 
 from ._budget import Budget, debtors
 from ._events import logger
 from ._facts import needs_evidence
 from ._frozen import FrozenRequest
-from ._httpx_private import origin_of
+from ._library import Library
 from ._policy import RetryPolicy, Terms
+from ._private import origin_of
 from ._record import unfold_success
 from ._report import RetryReport
 from ._trace import SendProgress
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class AtOnce:
     """What one transport knows of such requests beforehand."""
 
-    __slots__ = ("_budget", "_debtors", "_idempotent", "_terms", "_to_think_about")
+    __slots__ = (
+        "_budget",
+        "_byte_stream",
+        "_debtors",
+        "_idempotent",
+        "_terms",
+        "_to_think_about",
+    )
 
-    def __init__(self, terms: Terms, budget: Budget | None) -> None:
+    def __init__(self, library: Library, terms: Terms, budget: Budget | None) -> None:
         policy = terms.policy
+        self._byte_stream = library.byte_stream
         self._terms = terms
         self._budget = budget
         self._debtors = debtors(budget)
@@ -50,7 +61,7 @@ class AtOnce:
         """Freeze a request and say what to send; None for one that takes more thought."""
         if (
             "retry" in request.extensions
-            or type(request.stream) is not httpx.ByteStream
+            or type(request.stream) is not self._byte_stream
             or logger.isEnabledFor(logging.DEBUG)
         ):
             return None
@@ -67,7 +78,7 @@ class AtOnce:
         if (
             not 200 <= status < 400
             or status in self._to_think_about
-            or type(response.stream) is not httpx.ByteStream
+            or type(response.stream) is not self._byte_stream
         ):
             return False
         report = RetryReport.folded(

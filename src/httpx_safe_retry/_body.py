@@ -24,48 +24,51 @@ an iterator that is used up fails instead of sending an empty body.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import httpx
+from typing import TYPE_CHECKING, Any, cast
 
 from ._files import File, Rereadable, fingerprints
-from ._httpx_private import content_behind, files_behind, is_multipart
+from ._library import Library
 from ._recorded import recorded
-from ._streams import AsyncStream, Body, Chunks, Fixed, Inner, Stream, SyncStream
+from ._streams import Body, Chunks, Fixed, Inner, Replay, Stream
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["Body", "freeze"]
 
 
-def freeze(request: httpx.Request, *, memory: int, limit: int) -> Body:
+def freeze(library: Library, request: httpx.Request, *, memory: int, limit: int) -> Body:
     """Make the request's body repeatable, once, before attempt 1. Reads nothing of it.
 
     `memory`, `limit`: how many bytes of a one-shot body are kept in memory, and in all.
     """
     stream = request.stream
-    if type(stream) is httpx.ByteStream:
+    if type(stream) is library.byte_stream:
         return Fixed(stream)
-    return _freeze_stream(request, stream, memory, limit)
+    return _freeze_stream(library, request, stream, memory, limit)
 
 
-def _freeze_stream(request: httpx.Request, stream: Stream, memory: int, limit: int) -> Body:
-    if isinstance(stream, (SyncStream, AsyncStream)):
-        return Inner(stream, stream.body)
+def _freeze_stream(
+    library: Library, request: httpx.Request, stream: Stream, memory: int, limit: int
+) -> Body:
+    if isinstance(stream, Replay):
+        return Inner(cast("Stream", stream), stream.body)
     if isinstance(stream, Chunks):
-        return Fixed(stream)
-    if is_multipart(stream):
-        files = files_behind(stream)
+        return Fixed(cast("Stream", stream))
+    if library.behind.is_multipart(stream):
+        files = library.behind.files(stream)
         prints = None if files is None else fingerprints(files)
         if prints is not None:
-            return Rereadable(stream, prints) if prints else Fixed(stream)
-        return recorded(stream, memory, limit, one_shot=True)
-    content: Any = content_behind(stream)
+            return Rereadable(library, stream, prints) if prints else Fixed(stream)
+        return recorded(library, stream, memory, limit, one_shot=True)
+    content: Any = library.behind.content(stream)
     if type(content) in (list, tuple):
         chunks = tuple(cast("list[object] | tuple[object, ...]", content))
         if {type(chunk) for chunk in chunks} <= {bytes}:
-            return Fixed(Chunks(cast("tuple[bytes, ...]", chunks)))
-    elif hasattr(content, "read") and isinstance(stream, httpx.SyncByteStream):
+            return Fixed(library.stream_of(cast("tuple[bytes, ...]", chunks)))
+    elif hasattr(content, "read") and library.is_sync(stream):
         prints = fingerprints([content])
         if prints:
-            return File(stream, prints, request.headers)
+            return File(library, stream, prints, request.headers)
     one_shot = any(hasattr(content, name) for name in ("__next__", "__anext__", "read", "aread"))
-    return recorded(stream, memory, limit, one_shot=one_shot)
+    return recorded(library, stream, memory, limit, one_shot=one_shot)

@@ -6,62 +6,43 @@ A client ignores its own `http2`, `verify`, `cert`, `limits` and `proxy` when it
 
 from __future__ import annotations
 
-import random as _random
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
-import httpx
-
-from ._backoff import Random
 from ._budget import Budget, RetryBudget
-from ._clock import Clock
 from ._events import Listener
-from ._httpx_private import replace_transports
-from ._policy import DEFAULT_POLICY, RetryPolicy
-from ._transport import RetryTransport
-
-# Bound, not constrained: an SDK's own subclass comes back as what it is.
-_Client = TypeVar("_Client", bound="httpx.Client | httpx.AsyncClient")
+from ._library import Library
+from ._private import replace_transports
+from ._transport import Driver
 
 
-def wrap_client(
-    client: _Client,
+def wrap(
+    kind: Callable[..., object],
+    library: Library,
+    client: object,
     *,
-    policy: RetryPolicy | Callable[[httpx.Request], RetryPolicy] = DEFAULT_POLICY,
-    budget: Budget | Literal["own"] | None = "own",
-    listeners: Iterable[Listener] = (),
-    clock: Clock | None = None,
-    random: Random = _random.random,
-) -> _Client:
-    """Put a `RetryTransport` around every transport of `client`, proxies and mounts included.
-
-    The client itself is changed, and returned. All its transports share one budget. What is wrapped
-    already is left as it is, so that a second call changes nothing. The other arguments are those
-    of `RetryTransport`.
-
-    Raises `TypeError` for anything but an `httpx.Client` or `httpx.AsyncClient`, and for one whose
-    transports can't be reached; pass `transport=RetryTransport(...)` to its constructor then.
+    budget: Budget | Literal["own"] | None,
+    listeners: Iterable[Listener],
+    **settings: Any,
+) -> None:
+    """Put a transport of this `kind` around every one of `client`, for the `wrap_client` of one
+    library.
     """
-    if not isinstance(client, (httpx.Client, httpx.AsyncClient)):
-        raise TypeError(f"client must be an httpx.Client or httpx.AsyncClient, not {client!r}")
+    names = " or ".join(f"an {library.name}.{name}" for name in ("Client", "AsyncClient"))
+    if not isinstance(client, library.clients):
+        theirs = library.stranger(client, "Client", "AsyncClient")
+        hint = "" if theirs is None else f": {library.the_way_in(theirs, 'wrap_client')} wraps it"
+        raise TypeError(f"client must be {names}, not {client!r}{hint}")
     shared = RetryBudget() if budget == "own" else budget
     listeners = tuple(listeners)
 
-    def wrap(transport: httpx.BaseTransport) -> httpx.BaseTransport:
-        if isinstance(transport, RetryTransport):
+    def around(transport: object) -> object:
+        if isinstance(transport, Driver):
             return transport
-        return RetryTransport(
-            transport,
-            policy=policy,
-            budget=shared,
-            listeners=listeners,
-            clock=clock,
-            random=random,
-        )
+        return kind(transport, budget=shared, listeners=listeners, **settings)
 
-    if not replace_transports(client, wrap):
+    if not replace_transports(client, around):
         raise TypeError(
-            f"the transports of {type(client).__name__} are not where httpx keeps them: build it "
-            "with transport=RetryTransport(...) instead"
+            f"the transports of {type(client).__name__} are not where {library.name} keeps them: "
+            "build it with transport=RetryTransport(...) instead"
         )
-    return client

@@ -12,12 +12,14 @@ import io
 import os
 import stat
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-import httpx
+from ._library import Library
+from ._streams import Stream
 
-from ._streams import Stream, wrapped
+if TYPE_CHECKING:
+    import httpx
 
 _Fingerprint = tuple[int, object]
 
@@ -67,9 +69,10 @@ def fingerprints(files: list[Any]) -> Fingerprints | None:
 class Rereadable:
     """A body that httpx's own stream reads again from the caller's files: multipart."""
 
-    __slots__ = ("_files", "_source", "_turn", "content_length", "failure")
+    __slots__ = ("_files", "_library", "_source", "_turn", "content_length", "failure")
 
-    def __init__(self, source: Stream, files: Fingerprints) -> None:
+    def __init__(self, library: Library, source: Stream, files: Fingerprints) -> None:
+        self._library = library
         self._source = source
         self._files = files
         self._turn: object = None
@@ -77,7 +80,7 @@ class Rereadable:
         self.content_length: int | None = None
 
     def stream(self) -> Stream:
-        return wrapped(self, self._source)
+        return self._library.stream_for(self, self._source)
 
     def obstacle(self) -> str | None:
         if self.failure is not None:
@@ -148,8 +151,10 @@ class File(Rereadable):
 
     __slots__ = ("_start",)
 
-    def __init__(self, source: Stream, files: Fingerprints, headers: httpx.Headers) -> None:
-        super().__init__(source, files)
+    def __init__(
+        self, library: Library, source: Stream, files: Fingerprints, headers: httpx.Headers
+    ) -> None:
+        super().__init__(library, source, files)
         file, (size, _) = files[0]
         start, left = _LEFT.get(source, (0, None))
         position = file.tell()

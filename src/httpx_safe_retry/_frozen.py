@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._budget import Origin
-from ._httpx_private import header_lines, origin_of
+from ._private import header_lines, origin_of
 
 if TYPE_CHECKING:
     import httpx

@@ -15,10 +15,10 @@ from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
-import httpx
 
+from ._library import Library
 from ._recording import Recording
-from ._streams import Body, Stream, wrapped
+from ._streams import Body, Stream
 
 _T = TypeVar("_T")
 
@@ -31,10 +31,10 @@ _BATCH_FOR_THREAD = 1 << 20
 _SPENT: WeakSet[Stream] = WeakSet()
 
 
-def recorded(source: Stream, memory: int, limit: int, *, one_shot: bool) -> Body:
-    asynchronous = isinstance(source, httpx.AsyncByteStream)
-    recording = Recording(memory, limit, _BATCH_FOR_THREAD if asynchronous else _BATCH)
-    return _Recorded(source, recording, one_shot=one_shot)
+def recorded(library: Library, source: Stream, memory: int, limit: int, *, one_shot: bool) -> Body:
+    batch = _BATCH_FOR_THREAD if library.is_async(source) else _BATCH
+    recording = Recording(memory, limit, batch, library.stream_consumed)
+    return _Recorded(library, source, recording, one_shot=one_shot)
 
 
 class _Recorded:
@@ -43,6 +43,7 @@ class _Recorded:
     __slots__ = (
         "_broken",
         "_ended",
+        "_library",
         "_live",
         "_lock",
         "_one_shot",
@@ -53,7 +54,10 @@ class _Recorded:
 
     content_length: int | None = None
 
-    def __init__(self, source: Stream, recording: Recording, *, one_shot: bool) -> None:
+    def __init__(
+        self, library: Library, source: Stream, recording: Recording, *, one_shot: bool
+    ) -> None:
+        self._library = library
         self.recording = recording
         self.failure: Exception | None = None
         self._source = source
@@ -65,7 +69,7 @@ class _Recorded:
         self._lock = threading.Lock()
 
     def stream(self) -> Stream:
-        return wrapped(self, self._source)
+        return self._library.stream_for(self, self._source)
 
     def obstacle(self) -> str | None:
         return self._broken or self.recording.lost
@@ -89,7 +93,7 @@ class _Recorded:
     def enter(self) -> None:
         """Keep a second reader out, who would tear the body in two, and any from a broken body."""
         if self._broken is not None:
-            self.failure = self.failure or httpx.StreamConsumed()
+            self.failure = self.failure or self._library.stream_consumed()
             raise self.failure
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("the request body is being read by somebody else")

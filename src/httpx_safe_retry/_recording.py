@@ -21,8 +21,6 @@ import tempfile
 import threading
 from typing import IO
 
-import httpx
-
 # One read of the file: what httpx itself reads from a file at a time.
 _READ = 1 << 16
 
@@ -36,12 +34,14 @@ class Recording:
     """The bytes of one body that have passed so far.
 
     `total`: how many those are. `lost`: why they can't be read again, None while they can.
-    `batch`: how many bytes wait for the file before `keep` asks for `flush`.
+    `batch`: how many bytes wait for the file before `keep` asks for `flush`. `consumed`: the error
+    of whoever reads what is lost.
     """
 
     __slots__ = (
         "_batch",
         "_charged",
+        "_consumed",
         "_disk",
         "_file",
         "_held",
@@ -55,12 +55,13 @@ class Recording:
         "total",
     )
 
-    def __init__(self, memory: int, limit: int, batch: int) -> None:
+    def __init__(self, memory: int, limit: int, batch: int, consumed: type[Exception]) -> None:
         self.total = 0
         self.lost: str | None = None
         self._memory = memory
         self._limit = limit
         self._batch = batch
+        self._consumed = consumed
         self._pieces: list[bytes] = []
         self._held = 0  # their length
         self._charged = 0  # what they take of `memory`
@@ -107,14 +108,14 @@ class Recording:
     def read(self, position: int) -> bytes:
         """Some of the bytes from `position` on, which lies beyond the pieces and before `total`.
 
-        Raises `httpx.StreamConsumed` when they are lost.
+        Raises `consumed` when they are lost.
         """
         with self._disk:
             offset = position - self._held
             if offset >= self._on_file:
                 self._write()
             if self._file is None or self.lost is not None:
-                raise httpx.StreamConsumed
+                raise self._consumed
             self._file.seek(offset)
             data = self._file.read(_READ)
             if not data:

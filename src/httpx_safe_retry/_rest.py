@@ -7,12 +7,16 @@ The functions for threads and for tasks are twins.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, cast
 
 import anyio
-import httpx
 
 from ._classify import known_name
 from ._events import logger
+from ._library import Library
+
+if TYPE_CHECKING:
+    import httpx
 
 Timeouts = MutableMapping[str, float | None]
 
@@ -22,12 +26,12 @@ _DRAIN_SECONDS = 0.5
 rest.
 """
 
-_TRANSPORT_ERRORS = (httpx.HTTPError, httpx.StreamError, ConnectionError)
+_HTTPCORE = frozenset({"httpcore", "httpcore2"})
 
 
-def is_short(method: str, response: httpx.Response, limit: int) -> bool:
+def is_short(library: Library, method: str, response: httpx.Response, limit: int) -> bool:
     """Whether the answer has a body of known length up to `limit`, still to be read."""
-    if type(response.stream) is httpx.ByteStream:
+    if type(response.stream) is library.byte_stream:
         return False
     length = _length(response)
     return length is not None and 0 < length <= limit and not _is_bodiless(method, response)
@@ -54,6 +58,7 @@ def _length(response: httpx.Response) -> int | None:
 
 
 def read_rest(
+    library: Library,
     response: httpx.Response,
     timeouts: Timeouts | None,
     ends: float | None,
@@ -64,19 +69,19 @@ def read_rest(
     `ends`: when the deadline ends the attempt, or None; `now`: reads the clock it is meant for;
     `timeouts`: those of the attempt, if they may be changed. A thread can't be ended as a task can.
 
-    Raises what the stream does, and `httpx.ReadTimeout` at the deadline.
+    Raises what the stream does, and a `ReadTimeout` at the deadline.
     """
-    stream = response.stream
-    assert isinstance(stream, httpx.SyncByteStream)
+    stream = cast("httpx.SyncByteStream", response.stream)
     if ends is None or timeouts is None:
         body = b"".join(stream)
     else:
-        body = b"".join(_until(ends, stream, _length(response) or 0, timeouts, now))
+        chunks = _until(ends, stream, _length(response) or 0, timeouts, now, library.read_timeout)
+        body = b"".join(chunks)
     try:
         stream.close()
     except Exception as error:
         _note(error)
-    response.stream = httpx.ByteStream(body)
+    response.stream = library.byte_stream(body)
     return body
 
 
@@ -86,33 +91,34 @@ def _until(
     length: int,
     timeouts: Timeouts,
     now: Callable[[], float],
+    timeout: type[httpx.ReadTimeout],
 ) -> Iterator[bytes]:
     # httpcore looks at the timeout when it starts to read. What is there already takes no time.
     timeouts["read"] = max(ends - now(), 0.001)
     for chunk in stream:
         length -= len(chunk)
         if length > 0 and now() >= ends:
-            raise httpx.ReadTimeout("the deadline ended the attempt")
+            raise timeout("the deadline ended the attempt")
         yield chunk
 
 
-async def aread_rest(response: httpx.Response) -> bytes:
+async def aread_rest(library: Library, response: httpx.Response) -> bytes:
     """Read the body, still encoded, and put it back, so that the caller finds it unread.
 
     Raises what the stream does.
     """
-    stream = response.stream
-    assert isinstance(stream, httpx.AsyncByteStream)
+    stream = cast("httpx.AsyncByteStream", response.stream)
     body = b"".join([chunk async for chunk in stream])
     try:
         await stream.aclose()
     except Exception as error:
         _note(error)
-    response.stream = httpx.ByteStream(body)
+    response.stream = library.byte_stream(body)
     return body
 
 
 def discard(
+    library: Library,
     method: str,
     response: httpx.Response,
     timeouts: Timeouts,
@@ -132,11 +138,11 @@ def discard(
     try:
         # Without a timeout, a server that stalls would be waited for without an end.
         if _is_bodiless(method, response) or (
-            timeouts["read"] is not None and _may_be_short(response)
+            timeouts["read"] is not None and _may_be_short(library, response)
         ):
             return _drain(response, now)
     except Exception as error:
-        if not _is_the_transports(error):
+        if not _is_the_transports(library, error):
             raise
         _note(error)
     finally:
@@ -155,26 +161,25 @@ def close(response: httpx.Response) -> None:
 def _drain(response: httpx.Response, now: Callable[[], float]) -> bytes | None:
     end = now() + _DRAIN_SECONDS
     rest = bytearray()
-    assert isinstance(response.stream, httpx.SyncByteStream)
-    for chunk in response.stream:
+    for chunk in cast("httpx.SyncByteStream", response.stream):
         rest += chunk
         if len(rest) > _DRAIN_BYTES or now() > end:
             return None
     return bytes(rest)
 
 
-async def adiscard(method: str, response: httpx.Response) -> bytes | None:
+async def adiscard(library: Library, method: str, response: httpx.Response) -> bytes | None:
     """Close an answer that nobody wants, exactly once, after reading a short rest of it, which is
     returned if it came to its end.
 
     In a task, half a second is all that the rest gets.
     """
     try:
-        if _is_bodiless(method, response) or _may_be_short(response):
+        if _is_bodiless(method, response) or _may_be_short(library, response):
             with anyio.move_on_after(_DRAIN_SECONDS):
                 return await _adrain(response)
     except Exception as error:
-        if not _is_the_transports(error):
+        if not _is_the_transports(library, error):
             raise
         _note(error)
     finally:
@@ -193,8 +198,7 @@ async def aclose(response: httpx.Response) -> None:
 
 async def _adrain(response: httpx.Response) -> bytes | None:
     rest = bytearray()
-    assert isinstance(response.stream, httpx.AsyncByteStream)
-    chunks = aiter(response.stream)
+    chunks = aiter(cast("httpx.AsyncByteStream", response.stream))
     try:
         async for chunk in chunks:
             rest += chunk
@@ -208,21 +212,21 @@ async def _adrain(response: httpx.Response) -> bytes | None:
             await chunks.aclose()
 
 
-def _may_be_short(response: httpx.Response) -> bool:
-    if type(response.stream) is httpx.ByteStream:
+def _may_be_short(library: Library, response: httpx.Response) -> bool:
+    if type(response.stream) is library.byte_stream:
         return False
     length = _length(response)
     return length is None or length <= _DRAIN_BYTES
 
 
-def _is_the_transports(error: Exception) -> bool:
+def _is_the_transports(library: Library, error: Exception) -> bool:
     # Reading the rest of an answer that nobody wants may fail, and not all that httpcore lets out
     # is of httpx's classes. Anything else comes from outside (a signal handler that enforces a time
     # limit) and is the caller's to see.
     return (
-        isinstance(error, _TRANSPORT_ERRORS)
+        isinstance(error, (*library.errors, ConnectionError))
         or known_name(type(error)) is not None
-        or type(error).__module__.partition(".")[0] == "httpcore"
+        or type(error).__module__.partition(".")[0] in _HTTPCORE
     )
 
 

@@ -8,11 +8,12 @@ nothing for the attempts that follow.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import httpx
+if TYPE_CHECKING:
+    import httpx
 
-Stream = httpx.SyncByteStream | httpx.AsyncByteStream
+Stream: TypeAlias = "httpx.SyncByteStream | httpx.AsyncByteStream"
 
 
 class Body(Protocol):
@@ -79,7 +80,10 @@ class Fixed:
         pass
 
 
-class Chunks(httpx.SyncByteStream):
+# `Library` makes streams out of these, each with the class that its own transports ask for.
+
+
+class Chunks:
     """The chunks of a caller's list, which may change meanwhile."""
 
     def __init__(self, chunks: tuple[bytes, ...]) -> None:
@@ -95,31 +99,21 @@ class Replayable(Body, Protocol):
     def achunks(self) -> AsyncIterator[bytes]: ...
 
 
-class SyncStream(httpx.SyncByteStream):
+class Replay:
+    """A stream that carries a body of ours."""
+
     def __init__(self, body: Replayable) -> None:
         self.body = body
 
+
+class SyncStream(Replay):
     def __iter__(self) -> Iterator[bytes]:
         return self.body.chunks()
 
 
-class AsyncStream(httpx.AsyncByteStream):
-    def __init__(self, body: Replayable) -> None:
-        self.body = body
-
+class AsyncStream(Replay):
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self.body.achunks()
-
-
-class DualStream(SyncStream, AsyncStream):
-    pass
-
-
-def wrapped(body: Replayable, source: Stream) -> Stream:
-    """A stream for `body` that is sync, async or both, as its source is: transports ask for it."""
-    if not isinstance(source, httpx.AsyncByteStream):
-        return SyncStream(body)
-    return (DualStream if isinstance(source, httpx.SyncByteStream) else AsyncStream)(body)
 
 
 class Inner(Fixed):

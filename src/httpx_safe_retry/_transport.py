@@ -1,23 +1,20 @@
-"""`RetryTransport`: the two drivers that carry out what the engine asks for.
+"""The two drivers of every `RetryTransport`: they carry out what the engine asks for.
 
 `handle_request` and `handle_async_request` are twins: a test holds them equal after a handful of
-renames. What only one of them needs stands in functions of its own.
+renames. What only one of them needs stands in functions of its own. No HTTP library is imported:
+each has a transport of its own that is made of this one (`_for_httpx.py`, `httpx2.py`).
 """
 
 from __future__ import annotations
 
-import inspect
-import random as _random
 import threading
-import warnings
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import anyio
-import httpx
 
 from ._at_once import AtOnce
 from ._backoff import Random
@@ -31,14 +28,14 @@ from ._deadline import of_task, of_thread, remaining_of
 from ._engine import LogicalRequest, Raise, Wait
 from ._events import Listener, Observers
 from ._frozen import FrozenRequest
-from ._httpx_private import connect_retries
-from ._policy import DEFAULT_POLICY, RetryPolicy, Terms, terms_for
+from ._library import Library
+from ._policy import RetryPolicy, Terms, terms_for
 from ._rest import aclose, adiscard, aread_rest, close, discard, is_short, read_rest
-from ._wrapped import Made, Wrapped
+from ._wrapped import Made, Wrapped, warn_of_retries_inside
 
 if TYPE_CHECKING:
+    import httpx
     from typing_extensions import Self
-
 
 _around: ContextVar[list[bool] | None] = ContextVar("httpx_safe_retry_around", default=None)
 """The attempt that this thread or task is in, so that layers don't multiply: a list that is emptied
@@ -49,41 +46,20 @@ live, so that it knows nothing of its request.
 _NO_OVERRIDE = object()
 
 
-class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """An httpx transport that sends a request again where that is useful, safe, in time and
-    affordable.
+class Driver:
+    """Sends requests of one library, again if need be."""
 
-    It wraps any other transport: the sync methods need a sync one, the async methods an async one.
-
-        client = httpx.Client(transport=RetryTransport())
-
-    transport: what to wrap. Left out: httpx's own, built when the first request needs it.
-    policy: a `RetryPolicy`, or a callable from the request to one.
-    budget: what limits retries per origin; may be shared. Left out: a `RetryBudget` of its own.
-        None: no limit.
-    listeners: callables that take a `RetryEvent`.
-    clock, random: for tests; see `Clock`. `random` returns a float in [0, 1).
-
-    A response carries a `RetryReport` in `extensions["retry"]` (see `get_report`). A transport
-    error is raised as a `RetryError` that is also of the class that httpx would have raised.
-    Anything else (cancellation, an error out of the request's own body) passes through as it is.
-
-    `extensions={"retry": ...}` of a request overrides the policy for it: a `RetryPolicy`, a mapping
-    of its fields, or None for no retries. The mapping may also hold `cancel`: a `threading.Event`
-    that ends the wait of a thread at once, and after which no attempt starts in a task either.
-
-    Raises `TypeError` for arguments of the wrong kind.
-    """
+    _library: ClassVar[Library]
 
     def __init__(
         self,
-        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
+        transport: object,
         *,
-        policy: RetryPolicy | Callable[[httpx.Request], RetryPolicy] = DEFAULT_POLICY,
-        budget: Budget | Literal["own"] | None = "own",
-        listeners: Iterable[Listener] = (),
-        clock: Clock | None = None,
-        random: Random = _random.random,
+        policy: RetryPolicy | Callable[[Any], RetryPolicy],
+        budget: Budget | Literal["own"] | None,
+        listeners: Iterable[Listener],
+        clock: Clock | None,
+        random: Random,
     ) -> None:
         if not (isinstance(policy, RetryPolicy) or callable(policy)):
             raise TypeError(f"policy must be a RetryPolicy or a callable, not {policy!r}")
@@ -101,16 +77,11 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             budget=RetryBudget() if budget == "own" else budget,
             observers=Observers(listeners),
         )
-        self._wrapped = Wrapped(transport)
+        self._wrapped = Wrapped(self._library, transport)
         self._at_once = None
         if self._terms is not None and AtOnce.suits(self._terms.policy) and not listeners:
-            self._at_once = AtOnce(self._terms, self._setting.budget)
-        if connect_retries(transport) > 0:
-            warnings.warn(
-                "the wrapped transport was made with retries=...: each attempt of this one "
-                "multiplies them, and they know no deadline. Leave them at 0",
-                stacklevel=_level_of_caller(),
-            )
+            self._at_once = AtOnce(self._library, self._terms, self._setting.budget)
+        warn_of_retries_inside(transport)
         self._closing = threading.Event()
 
     # One logical request, in a thread -------------------------------------------------------------
@@ -173,8 +144,12 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                 call.body.close()
 
     def _exchange(
-        self, wrapped: httpx.BaseTransport, call: LogicalRequest, outgoing: httpx.Request
+        self,
+        wrapped: httpx.BaseTransport | Made,
+        call: LogicalRequest,
+        outgoing: httpx.Request,
     ) -> httpx.Response:
+        library = self._library
         under_way = [True]
         token = _around.set(under_way)
         try:
@@ -182,8 +157,10 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         finally:
             under_way.clear()
             _around.reset(token)
-        if is_short(outgoing.method, response, call.prefetch(response.status_code)):
-            call.read = read_rest(response, call.timeouts, call.ends, self._clock.monotonic)
+        if is_short(library, outgoing.method, response, call.prefetch(response.status_code)):
+            call.read = read_rest(
+                library, response, call.timeouts, call.ends, self._clock.monotonic
+            )
         return response
 
     def _answered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
@@ -197,6 +174,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             return None
         call.discarded(
             discard(
+                self._library,
                 call.method,
                 response,
                 call.sent_timeouts,
@@ -286,8 +264,12 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                     await call.body.aclose()
 
     async def _aexchange(
-        self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, outgoing: httpx.Request
+        self,
+        wrapped: httpx.AsyncBaseTransport | Made,
+        call: LogicalRequest,
+        outgoing: httpx.Request,
     ) -> httpx.Response:
+        library = self._library
         under_way = [True]
         token = _around.set(under_way)
         try:
@@ -295,17 +277,20 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         finally:
             under_way.clear()
             _around.reset(token)
-        if is_short(outgoing.method, response, call.prefetch(response.status_code)):
-            call.read = await aread_rest(response)
+        if is_short(library, outgoing.method, response, call.prefetch(response.status_code)):
+            call.read = await aread_rest(library, response)
         return response
 
     async def _abounded_exchange(
-        self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, outgoing: httpx.Request
+        self,
+        wrapped: httpx.AsyncBaseTransport | Made,
+        call: LogicalRequest,
+        outgoing: httpx.Request,
     ) -> httpx.Response:
         # Timeouts hold for one operation on the socket each; only a task can be ended as a whole.
         with anyio.move_on_after(call.remaining):
             return await self._aexchange(wrapped, call, outgoing)
-        raise httpx.ReadTimeout("the deadline ended the attempt")
+        raise self._library.read_timeout("the deadline ended the attempt")
 
     async def _aanswered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
         left = of_task()
@@ -316,7 +301,7 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             raise
         if step is None:
             return None
-        call.discarded(await adiscard(call.method, response))
+        call.discarded(await adiscard(self._library, call.method, response))
         if isinstance(step, Raise):
             raise call.error(step.report)
         return step
@@ -341,6 +326,13 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     # What both share ------------------------------------------------------------------------------
 
     def _begin(self, request: httpx.Request, task_left: Callable[[], float]) -> LogicalRequest:
+        library = self._library
+        theirs = library.stranger(request, "Request")
+        if theirs is not None:
+            raise TypeError(
+                f"this RetryTransport is made for {library.name}, and its client for {theirs}: "
+                f"give it {library.the_way_in(theirs)} instead"
+            )
         terms = self._terms_of(request)
         if _around.get():
             # Layers multiply: three that send three times each send 27 requests. The outermost
@@ -353,9 +345,9 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             left = remaining_of(block)
             allowed = left if allowed is None else min(allowed, left)
         body = None
-        if type(request.stream) is not httpx.ByteStream:
+        if type(request.stream) is not library.byte_stream:
             limit = policy.replay_limit if terms.limit > 1 else 0
-            body = freeze(request, memory=policy.replay_memory, limit=limit)
+            body = freeze(library, request, memory=policy.replay_memory, limit=limit)
         now = self._clock.monotonic()
         frozen = FrozenRequest(request)
         call = LogicalRequest(self._setting, terms, frozen, body, now, allowed, self._closing)
@@ -432,13 +424,3 @@ class RetryTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self._wake_waits()
         if self._wrapped.asynchronous is not None:
             await self._wrapped.asynchronous.aclose()
-
-
-def _level_of_caller() -> int:
-    """Return how far up the stack the code is that uses this package: it gets the warning, and
-    each line of it once.
-    """
-    level, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
-        level, frame = level + 1, frame.f_back
-    return level

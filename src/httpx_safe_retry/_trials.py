@@ -18,9 +18,9 @@ import httpx
 
 from ._errors import RetryError, raise_for_outcome
 from ._events import RequestFinished, RetryEvent
+from ._for_httpx import RetryTransport
 from ._policy import DEFAULT_POLICY, RetryPolicy
 from ._report import RetryReport
-from ._transport import RetryTransport
 from .testing._clock import VirtualClock
 
 Ending = Callable[[httpx.Request], httpx.Response]

@@ -1,20 +1,29 @@
-"""What a `RetryTransport` wraps: a transport that was given, or httpx's own, built when needed."""
+"""What a `RetryTransport` wraps: a transport that was given, or the library's own, built when
+needed.
+"""
 
 from __future__ import annotations
 
+import inspect
 import threading
-from typing import cast
+import warnings
+from typing import TYPE_CHECKING, cast
 
-import httpx
+from ._library import Library
+from ._private import connect_retries
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class Wrapped:
     """The transport for threads and the one for tasks; one object may be both.
 
-    Raises `TypeError` for what is no transport at all.
+    Raises `TypeError` for what is no transport at all, and for one of another library.
     """
 
-    def __init__(self, transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None) -> None:
+    def __init__(self, library: Library, transport: object) -> None:
+        self._library = library
         self._given = transport
         # By capability: a transport that only looks like one of httpx's is as good.
         self.sync = cast(
@@ -28,7 +37,13 @@ class Wrapped:
         )
         """The one for tasks, if there is one by now."""
         if transport is not None and self.sync is None and self.asynchronous is None:
-            raise TypeError(f"transport must be an httpx transport, not {transport!r}")
+            raise TypeError(f"transport must be an {library.name} transport, not {transport!r}")
+        theirs = library.stranger(transport, "BaseTransport", "AsyncBaseTransport")
+        if theirs is not None:
+            raise TypeError(
+                f"transport must be an {library.name} transport, and {type(transport).__name__} is "
+                f"one of {theirs}: {library.the_way_in(theirs)} wraps it"
+            )
         self._building = threading.Lock()
 
     def for_threads(self) -> httpx.BaseTransport:
@@ -37,10 +52,10 @@ class Wrapped:
         Raises `TypeError` if one for tasks was given.
         """
         if self._given is not None:
-            raise _wrong_kind(self._given, "an async", "httpx.Client", "httpx.HTTPTransport")
+            raise self._wrong_kind("an async", "Client", "HTTPTransport")
         with self._building:
             if self.sync is None:
-                self.sync = httpx.HTTPTransport()
+                self.sync = self._library.http_transport()
             return self.sync
 
     def for_tasks(self) -> httpx.AsyncBaseTransport:
@@ -49,16 +64,21 @@ class Wrapped:
         Raises `TypeError` if one for threads was given.
         """
         if self._given is not None:
-            raise _wrong_kind(
-                self._given, "a sync", "httpx.AsyncClient", "httpx.AsyncHTTPTransport"
-            )
+            raise self._wrong_kind("a sync", "AsyncClient", "AsyncHTTPTransport")
         with self._building:
             if self.asynchronous is None:
-                self.asynchronous = httpx.AsyncHTTPTransport()
+                self.asynchronous = self._library.async_http_transport()
             return self.asynchronous
 
+    def _wrong_kind(self, kind: str, client: str, wanted: str) -> TypeError:
+        name = self._library.name
+        return TypeError(
+            f"this RetryTransport wraps {kind} transport ({type(self._given).__name__}), but "
+            f"{name}.{client} was given it: wrap {name}.{wanted} or another of its kind instead"
+        )
 
-class Made(httpx.BaseTransport, httpx.AsyncBaseTransport):
+
+class Made:
     """An attempt that was made already: "sending" it again gives what came of it, once."""
 
     def __init__(self, outgoing: httpx.Request, result: httpx.Response | BaseException) -> None:
@@ -83,8 +103,21 @@ class Made(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return self.handle_request(request)
 
 
-def _wrong_kind(transport: object, kind: str, client: str, wanted: str) -> TypeError:
-    return TypeError(
-        f"this RetryTransport wraps {kind} transport ({type(transport).__name__}), but "
-        f"{client} was given it: wrap {wanted} or another of its kind instead"
-    )
+def warn_of_retries_inside(transport: object) -> None:
+    """Point out, once for each line that does it, a transport that tries again by itself."""
+    if connect_retries(transport) > 0:
+        warnings.warn(
+            "the wrapped transport was made with retries=...: each attempt of this one "
+            "multiplies them, and they know no deadline. Leave them at 0",
+            stacklevel=_level_of_caller(),
+        )
+
+
+def _level_of_caller() -> int:
+    """Return how far up the stack the code is that uses this package: it gets the warning, and
+    each line of it once.
+    """
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    return level

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-import httpx
 
-from httpx_safe_retry import RetryBudget, RetryTransport
-from httpx_safe_retry._httpx_private import origin_of
+from httpx_safe_retry import RetryBudget
+from httpx_safe_retry._private import origin_of
+from tests.library import RetryTransport, httpx
 
 TARGET = 0.5e-6
 BLOCK = 50

@@ -19,11 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
-import httpx
 from httpx_retries import Retry
 from httpx_retries import RetryTransport as PeerTransport
 
-from httpx_safe_retry import RetryTransport
+from tests.library import RetryTransport, httpx
 
 Case = tuple[str, Callable[[], httpx.Request]]
 

@@ -25,9 +25,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-import httpx
-
-from httpx_safe_retry import RetryTransport
+from tests.library import RetryTransport, httpx
 
 COUNTS = (1, 8, 64)
 TARGET = 0.9

@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 
-from httpx_safe_retry import RetryPolicy, RetryTransport
+from httpx_safe_retry import RetryPolicy
+from tests.library import RetryTransport, httpx
 
 MIB = 1 << 20
 CHUNK = 1 << 16

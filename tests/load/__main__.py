@@ -168,7 +168,7 @@ def noted() -> Iterator[list[str]]:
         warnings.simplefilter("always")
         # httpx leaves generators unfinished when a request fails or an answer is left, its own and
         # the caller's body alike, and trio says so. Ours still count.
-        theirs = r"Async generator '(httpx\._|httpcore\._|tests\.load\.)"
+        theirs = r"Async generator '(httpx2?\._|httpcore2?\._|tests\.load\.)"
         warnings.filterwarnings("ignore", theirs, ResourceWarning)
         vars(warnings)["showwarning"] = shown
         sys.unraisablehook = lambda hook: note(f"unraisable: {hook.exc_value!r} in {hook.object!r}")

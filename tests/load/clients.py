@@ -17,18 +17,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import anyio
-import httpx
 import trio
 
-from httpx_safe_retry import (
-    Backoff,
-    RetryBudget,
-    RetryError,
-    RetryPolicy,
-    RetryReport,
-    RetryTransport,
-    get_report,
-)
+from httpx_safe_retry import Backoff, RetryBudget, RetryError, RetryPolicy, RetryReport, get_report
+from tests.library import RetryTransport, httpx
 
 from .operations import Claim, Operation, Record, claim_of, draw
 

@@ -14,18 +14,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import anyio
 import anyio.lowlevel
-import httpcore
-import httpx
 
-from httpx_safe_retry import (
-    Backoff,
-    Outcome,
-    RetryError,
-    RetryPolicy,
-    RetryReport,
-    RetryTransport,
-    get_report,
-)
+from httpx_safe_retry import Backoff, Outcome, RetryError, RetryPolicy, RetryReport, get_report
+from tests.library import RetryTransport, httpcore, httpx
 
 from .cases import ANSWER, CHUNKS, Break, Case, Cut, Reset
 from .server import PATIENCE, Server

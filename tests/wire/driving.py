@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio.from_thread
-import httpx
 import pytest
 
 from httpx_safe_retry import (
@@ -21,10 +20,10 @@ from httpx_safe_retry import (
     RetryError,
     RetryPolicy,
     RetryReport,
-    RetryTransport,
     StopReason,
     get_report,
 )
+from tests.library import RetryTransport, httpx
 
 QUICK = RetryPolicy(backoff=Backoff(base=0.001, jitter="none"))
 """The defaults, without waits that a test would notice."""

@@ -7,11 +7,11 @@ import socket
 import threading
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason, UncertainWriteError
 from httpx_safe_retry.testing import Fault, LoopbackServer, ServerRequest, ServerResponse
+from tests.library import httpx
 from tests.peers import (
     PATIENCE,
     Answer,

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason
+from tests.library import httpx
 from tests.peers import (
     PATIENCE,
     Answer,

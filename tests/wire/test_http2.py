@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason
+from tests.library import httpx
 from tests.peers import (
     Answer,
     Drop,

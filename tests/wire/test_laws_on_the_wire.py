@@ -17,10 +17,10 @@ from typing import Any
 
 import anyio
 import h2.exceptions
-import httpx
 import pytest
 
-from httpx_safe_retry import Outcome, RetryError, RetryTransport, get_report
+from httpx_safe_retry import Outcome, RetryError, get_report
+from tests.library import RetryTransport, httpx
 from tests.peers import (
     Answer,
     Drop,

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
-from httpx_safe_retry import Backoff, RetryPolicy, deadline, wrap_client
+from httpx_safe_retry import Backoff, RetryPolicy, deadline
 from httpx_safe_retry.testing import VirtualClock
+from tests.library import httpx, wrap_client
 from tests.peers import Answer, Drop, Http1Server, Http2Server
 
 from .driving import HTTP2, KEY, QUICK, everywhere

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason
 from httpx_safe_retry.testing import Fault, FaultKind, LoopbackServer, ServerRequest, ServerResponse
+from tests.library import httpx
 
 from .driving import KEY, QUICK, everywhere, wire
 

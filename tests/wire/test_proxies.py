@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome
+from tests.library import httpx
 from tests.peers import (
     Answer,
     Drop,

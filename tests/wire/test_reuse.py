@@ -6,11 +6,11 @@ import socket
 import time
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Outcome
 from httpx_safe_retry.testing import LoopbackServer, ServerResponse
+from tests.library import httpx
 from tests.peers import Answer, Drop, Http1Server, Http2Server, read_body, read_head
 
 from .driving import HTTP2, QUICK, everywhere, wire

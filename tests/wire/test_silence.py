@@ -6,11 +6,11 @@ import socket
 import time
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason
 from httpx_safe_retry.testing import Fault, LoopbackServer
+from tests.library import httpx
 from tests.peers import Http1Server, read_body, read_head, silent_port
 
 from .driving import KEY, QUICK, everywhere, wire

@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome
+from tests.library import httpx
 from tests.peers import (
     Answer,
     Drop,

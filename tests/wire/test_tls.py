@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from httpx_safe_retry import Evidence, Outcome, StopReason
+from tests.library import httpx
 from tests.peers import Answer, Drop, Http1Server, HttpProxy, Trouble, client_tls, server_tls
 
 from .driving import everywhere, wire

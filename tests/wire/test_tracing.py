@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
-from httpx_safe_retry import Backoff, RetryPolicy, RetryTransport
-from httpx_safe_retry.testing import ScriptedTransport
+from httpx_safe_retry import Backoff, RetryPolicy
+from tests.library import RetryTransport, ScriptedTransport, httpx
 from tests.peers import Http1Server, Http2Server, client_tls, server_tls
 
 from .driving import HTTP2, KEY, everywhere, wire

@@ -12,20 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 import trustme
 
-from httpx_safe_retry import (
-    Evidence,
-    Outcome,
-    RetryEvent,
-    RetryPolicy,
-    RetryTransport,
-    StopReason,
-    get_report,
-    wrap_client,
-)
+from httpx_safe_retry import Evidence, Outcome, RetryEvent, RetryPolicy, StopReason, get_report
+from tests.library import NAME, RetryTransport, httpx, wrap_client
 from tests.peers import (
     Answer,
     Drop,
@@ -508,7 +499,9 @@ def test_a_client_that_was_given_a_retry_transport_keeps_it() -> None:
 
 @pytest.mark.parametrize("thing", [None, "client", httpx.Client, httpx, RetryTransport()], ids=str)
 def test_what_is_no_client_is_refused_by_name(thing: Any) -> None:
-    with pytest.raises(TypeError, match=r"^client must be an httpx\.Client or httpx\.AsyncClient"):
+    with pytest.raises(
+        TypeError, match=rf"^client must be an {NAME}\.Client or an {NAME}\.AsyncClient"
+    ):
         wrap_client(thing)
 
 
@@ -545,20 +538,20 @@ def test_a_mount_that_is_no_transport_leaves_the_whole_client_as_it_was() -> Non
     inner = httpx.MockTransport(lambda request: httpx.Response(503))
     mounts: Any = {"all://b.test": object()}
     client = httpx.Client(transport=inner, mounts=mounts)
-    with pytest.raises(TypeError, match="transport must be an httpx transport"):
+    with pytest.raises(TypeError, match=f"transport must be an {NAME} transport"):
         wrap_client(client)
     assert "retry" not in client.get("http://a.test/").extensions
 
 
 def test_a_client_with_a_transport_of_the_other_kind_is_told_so_at_its_first_request() -> None:
     wrong: Any = httpx.AsyncHTTPTransport(verify=False)
-    with pytest.raises(TypeError, match=r"an async transport.*httpx\.Client was given it"):
+    with pytest.raises(TypeError, match=rf"an async transport.*{NAME}\.Client was given it"):
         wrap_client(httpx.Client(transport=wrong)).get("http://a.test/")
 
     async def main() -> None:
         sync: Any = httpx.HTTPTransport(verify=False)
         client = wrap_client(httpx.AsyncClient(transport=sync))
-        with pytest.raises(TypeError, match=r"a sync transport.*httpx\.AsyncClient was given it"):
+        with pytest.raises(TypeError, match=rf"a sync transport.*{NAME}\.AsyncClient was given"):
             await client.get("http://a.test/")
 
     anyio.run(main)

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio.from_thread
-import httpx
 
-from httpx_safe_retry import wrap_client
+from tests.library import httpx, wrap_client
 
 from .driving import QUICK, Wire
 

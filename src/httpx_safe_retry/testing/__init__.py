@@ -13,9 +13,10 @@ Use `ScriptedTransport` to say what the wrapped transport does, attempt by attem
 from __future__ import annotations
 
 from ._clock import VirtualClock
+from ._script import Reply, ScriptItem, SentRequest, SentResponse
 from ._server import LoopbackServer
 from ._service import Fault, FaultKind, Operation, ServerRequest, ServerResponse, ServerStep
-from ._transport import Reply, ScriptedTransport, ScriptItem, SentRequest, SentResponse
+from ._transport import ScriptedTransport
 
 __all__ = [
     "Fault",

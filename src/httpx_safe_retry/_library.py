@@ -1,0 +1,91 @@
+"""httpx and its kin: what one such library is made of, and what is made for it.
+
+The rule: nothing here or in the core imports one of them. `_for_httpx.py` and `httpx2.py` each make
+a `Library` of theirs and hand it on, so that one core serves both in one process, and neither has
+to be installed for the other. The types are those of httpx: the other's look the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from ._classify import FAMILIES
+from ._private import Behind
+from ._streams import AsyncStream, Chunks, Replayable, Stream, SyncStream
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class Library:
+    """The classes of one library that are asked for, raised or made here."""
+
+    def __init__(self, module: ModuleType) -> None:
+        asked: Any = module
+        self._module = asked
+        self.name = module.__name__
+        self.request: type[httpx.Request] = asked.Request
+        self.byte_stream: type[httpx.ByteStream] = asked.ByteStream
+        self.read_timeout: type[httpx.ReadTimeout] = asked.ReadTimeout
+        self.stream_consumed: type[httpx.StreamConsumed] = asked.StreamConsumed
+        self.errors: tuple[type[Exception], ...] = (asked.HTTPError, asked.StreamError)
+        self.clients: tuple[type, type] = (asked.Client, asked.AsyncClient)
+        self.behind = Behind(module)
+        # Clients and transports ask for their own stream classes.
+        sync, asynchronous = asked.SyncByteStream, asked.AsyncByteStream
+        self._async_byte_stream: type[httpx.AsyncByteStream] = asynchronous
+        self._sync_byte_stream: type[httpx.SyncByteStream] = sync
+        self._chunks: Any = type("Chunks", (Chunks, sync), {})
+        self._sync: Any = type("SyncStream", (SyncStream, sync), {})
+        self._async: Any = type("AsyncStream", (AsyncStream, asynchronous), {})
+        self._dual: Any = type("DualStream", (SyncStream, AsyncStream, sync, asynchronous), {})
+
+    def http_transport(self) -> httpx.HTTPTransport:
+        """Build the library's own transport for threads."""
+        built: httpx.HTTPTransport = self._module.HTTPTransport()
+        return built
+
+    def async_http_transport(self) -> httpx.AsyncHTTPTransport:
+        """Build the library's own transport for tasks."""
+        built: httpx.AsyncHTTPTransport = self._module.AsyncHTTPTransport()
+        return built
+
+    def is_sync(self, stream: object) -> bool:
+        """Whether a thread can read the stream."""
+        return isinstance(stream, self._sync_byte_stream)
+
+    def is_async(self, stream: object) -> bool:
+        """Whether a task can read the stream."""
+        return isinstance(stream, self._async_byte_stream)
+
+    def stream_of(self, chunks: tuple[bytes, ...]) -> Stream:
+        """A stream of these chunks."""
+        return cast("Stream", self._chunks(chunks))
+
+    def stream_for(self, body: Replayable, source: Stream) -> Stream:
+        """A stream for `body` that is sync, async or both, as its source is."""
+        if not self.is_async(source):
+            return cast("Stream", self._sync(body))
+        return cast("Stream", (self._dual if self.is_sync(source) else self._async)(body))
+
+    @staticmethod
+    def the_way_in(name: str, member: str = "RetryTransport") -> str:
+        """Where that `member` for the library of this name is found."""
+        package = __package__ if name == "httpx" else f"{__package__}.{name}"
+        return f"{package}.{member}"
+
+    def stranger(self, thing: object, *names: str) -> str | None:
+        """The name of the other library of which `thing` is an instance; None: of no other.
+
+        `names`: of the classes, the same in each.
+        """
+        if isinstance(thing, tuple(getattr(self._module, name) for name in names)):
+            return None
+        for name in FAMILIES:
+            # Where httpx is an alias of httpx2, both names stand for one module.
+            module = sys.modules.get(name)
+            if module is not None and isinstance(thing, tuple(getattr(module, n) for n in names)):
+                return name
+        return None
