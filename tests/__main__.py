@@ -1,6 +1,6 @@
 """`python -m tests`: the whole suite for httpx and for httpx2, side by side.
 
-Arguments go on to pytest. Needs Python with both installed: `pip install '.[test]'`.
+Arguments go on to pytest.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 
 LIBRARIES = ("httpx", "httpx2")
@@ -15,8 +16,8 @@ LIBRARIES = ("httpx", "httpx2")
 
 def main(arguments: Sequence[str]) -> int:
     """Run both; return 0 if both passed."""
-    runs = {
-        name: subprocess.Popen(
+    runs = [
+        subprocess.Popen(
             [sys.executable, "-m", "pytest", *arguments],
             env={**os.environ, "TEST_LIBRARY": name},
             stdout=subprocess.PIPE,
@@ -24,16 +25,22 @@ def main(arguments: Sequence[str]) -> int:
             text=True,
         )
         for name in LIBRARIES
-    }
-    failed = []
-    for name, run in runs.items():
-        output, _ = run.communicate()
-        print(f"\n===== {name} =====\n{output}", flush=True)
-        if run.returncode:
-            failed.append(name)
-    if failed:
-        print(f"failed: {', '.join(failed)}")
-    return 1 if failed else 0
+    ]
+    tellers = [
+        threading.Thread(target=_tell, args=(name, run))
+        for name, run in zip(LIBRARIES, runs, strict=True)
+    ]
+    for teller in tellers:
+        teller.start()
+    for teller in tellers:
+        teller.join()
+    return 1 if any(run.wait() for run in runs) else 0
+
+
+def _tell(name: str, run: subprocess.Popen[str]) -> None:
+    assert run.stdout is not None
+    for line in run.stdout:
+        print(f"{name:<6} | {line}", end="", flush=True)
 
 
 if __name__ == "__main__":
