@@ -156,6 +156,12 @@ def test_the_table_leaves_no_error_of_httpx_out(capsys: Said) -> None:
     assert set(ERRORS) - set(parsed(the_table(capsys))) == bases
 
 
+def test_the_words_of_the_table_stand_in_columns(capsys: Said) -> None:
+    lines = [line for line in printed(capsys, "table").splitlines() if "  " in line[24:]]
+    starts = {tuple(m.end() for m in re.finditer(r"  (?=\S)", line[22:])) for line in lines[:-7]}
+    assert starts == {(4, 15, 26, 37, 48)}
+
+
 def test_each_word_of_the_table_is_explained() -> None:
     used = {cell for section in _table.sections() for row in section for cell in row.follows.cells}
     assert used == set(_table.MEANINGS)
@@ -337,6 +343,19 @@ def test_a_date_is_told_from_now(capsys: Said) -> None:
 RFC_DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
+def test_a_long_line_goes_on_under_itself_and_keeps_a_number_with_its_unit(capsys: Said) -> None:
+    text = printed(capsys, "explain GET --status 429 --retry-after 120")
+    assert (
+        "came back    answered 429 Too Many Requests, which asked for 120 s, more than\n"
+        "             60 s\n"
+    ) in text
+
+
+def test_no_budget_ends_an_explanation(capsys: Said) -> None:
+    found = rows(printed(capsys, "explain GET --status 503 --max-attempts 50"))
+    assert found["stop reason"] == "max_attempts"
+
+
 def test_a_success_needs_no_advice(capsys: Said) -> None:
     assert printed(capsys, "explain GET --status 200").endswith("you get      the response\n")
 
@@ -365,7 +384,7 @@ def test_an_unknown_error_is_told_the_known_ones(capsys: Said) -> None:
 
 
 @pytest.mark.parametrize(
-    "status", ["99", "1000", "0503", "50.3", "-1", "abc", "\u0665\u0660\u0663"]
+    "status", ["99", "1000", "099", "0503", "50.3", "-1", "abc", "\u0665\u0660\u0663"]
 )
 @pytest.mark.parametrize("option", ["--status", "--after"])
 def test_a_status_has_three_digits(capsys: Said, status: str, option: str) -> None:

@@ -36,7 +36,7 @@ _WIDTH = 80
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code, 0. Exits with 2 for what it can't answer."""
+    """Run the command line and return its exit code. Exits with 2 for what it can't answer."""
     # An uncertain write is a warning; without a handler, Python would print it between our lines.
     logging.getLogger("httpx_safe_retry").addHandler(logging.NullHandler())
     parser, explain = _parsers()
@@ -52,9 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:
-        # Whoever reads has seen enough, and Python would try once more when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 1  # whoever reads has seen enough
     return 0
 
 
