@@ -30,7 +30,11 @@ def test_the_code_imports_what_it_depends_on_and_the_standard_library() -> None:
     # h11 comes with httpcore; the loopback server for users' tests speaks with it.
     known = {"__future__", "anyio", "h11", "httpx"} | sys.stdlib_module_names
     # What an extra brings, and only who asked for it imports.
-    extras = {"opentelemetry": {"opentelemetry"}}
+    extras = {
+        "httpx2": {"httpx2"},
+        "opentelemetry": {"opentelemetry"},
+        "testing.httpx2": {"httpx2"},
+    }
     found = {name: imports(name)[1] - known for name in SOURCES}
     assert {name: others for name, others in found.items() if others} == extras
 
