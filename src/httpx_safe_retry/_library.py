@@ -76,6 +76,17 @@ class Library:
         package = __package__ if name == "httpx" else f"{__package__}.{name}"
         return f"{package}.{member}"
 
+    def refuse_request(self, request: object) -> None:
+        """Raise `TypeError` for a request of another library. One that only looks like ours is as
+        good.
+        """
+        theirs = self.stranger(request, "Request")
+        if theirs is not None:
+            raise TypeError(
+                f"this RetryTransport is made for {self.name}, and its client for {theirs}: "
+                f"give it {self.the_way_in(theirs)} instead"
+            )
+
     def stranger(self, thing: object, *names: str) -> str | None:
         """The name of the other library of which `thing` is an instance; None: of no other.
 

@@ -327,12 +327,8 @@ class Driver:
 
     def _begin(self, request: httpx.Request, task_left: Callable[[], float]) -> LogicalRequest:
         library = self._library
-        theirs = library.stranger(request, "Request")
-        if theirs is not None:
-            raise TypeError(
-                f"this RetryTransport is made for {library.name}, and its client for {theirs}: "
-                f"give it {library.the_way_in(theirs)} instead"
-            )
+        if not isinstance(request, library.request):
+            library.refuse_request(request)
         terms = self._terms_of(request)
         if _around.get():
             # Layers multiply: three that send three times each send 27 requests. The outermost
