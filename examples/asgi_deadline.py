@@ -1,11 +1,18 @@
 """A deadline travels with the request: gateway -> ASGI service -> a slow downstream.
 
-The gateway gives its request 0.8 seconds and says so in a header. The service is a plain ASGI
-callable, as every framework's application is; `incoming_deadline` makes what the header says hold
-for all that it asks of others.
+The gateway gives its request 0.8 seconds and says so in a header. In the service,
+`DeadlineMiddleware` makes what the header says hold for all that the service asks of others. It is
+plain ASGI and goes around any application; FastAPI and Starlette put it there themselves:
+
+    app = FastAPI()
+    app.add_middleware(DeadlineMiddleware)
+
+It then holds in endpoints of both kinds (`async def`, and `def`, which run in threads), in their
+dependencies, and in all that they start, background tasks included. What may outlast the request is
+started in a context of its own: `asyncio.create_task(work(), context=contextvars.Context())`.
 
 1. Over a socket: the service stops asking when the gateway stops waiting.
-2. A service that ignores the header goes on for nobody, with all its retries.
+2. Without the middleware it goes on for nobody, with all its retries.
 3. In one process, called in the same task: the deadline holds, and layers of retries don't
    multiply. Three layers of three attempts send three requests instead of 27.
 
@@ -66,6 +73,22 @@ async def ask(
 # The service ------------------------------------------------------------------------------------
 
 
+class DeadlineMiddleware:
+    """Pass the deadline of each request on to all that the application sends meanwhile."""
+
+    def __init__(self, app: App, *, header: str = HEADER) -> None:
+        self._app = app
+        self._header = header.lower().encode("ascii")
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        # A lifespan has no headers, and a websocket stays for longer than any request.
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        left = dict(scope["headers"]).get(self._header)
+        with incoming_deadline(None if left is None else left.decode("latin-1")):
+            await self._app(scope, receive, send)
+
+
 class Service:
     """Asks another server for what it was asked for, three times if need be."""
 
@@ -78,15 +101,9 @@ class Service:
         self.reports: list[RetryReport] = []
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        left = dict(scope["headers"]).get(HEADER.lower().encode(), b"").decode("latin-1")
-        with incoming_deadline(self.heard(left)):
-            status = await self.fetch()
+        status = await self.fetch()
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
-
-    def heard(self, left: str) -> str | None:
-        say(self.name, f"the header says {left} ms")
-        return left
 
     async def fetch(self) -> int:
         policy = RetryPolicy(deadline_header=HEADER)
@@ -104,14 +121,6 @@ class Service:
         return status
 
 
-class Heedless(Service):
-    """The same, but for the header."""
-
-    def heard(self, left: str) -> str | None:
-        say(self.name, f"the header says {left} ms, and is ignored")
-        return None
-
-
 def on_a_socket(app: App) -> LoopbackServer:
     """Serve an ASGI application on a port, each connection in a thread of its own."""
 
@@ -121,6 +130,7 @@ def on_a_socket(app: App) -> LoopbackServer:
             return await client.request(request.method, url, headers=request.headers)
 
     def handle(request: ServerRequest) -> ServerResponse:
+        say("service", f"the header says {request.headers[HEADER]} ms")
         return ServerResponse(status=asyncio.run(call(request)).status_code)
 
     return LoopbackServer(handler=handle)
@@ -135,7 +145,7 @@ def over_a_socket() -> None:
     title("1. Over a socket, to a downstream that never answers")
     with LoopbackServer(NEVER_ANSWERS, repeat=True) as downstream:
         service = Service(downstream.url, name="service")
-        with on_a_socket(service) as server:
+        with on_a_socket(DeadlineMiddleware(service)) as server:
             gateway = asyncio.run(ask(server.url))
         # Here the server has stopped: its last request is done.
         check("the gateway stopped waiting in time", gateway.elapsed < 2)
@@ -143,11 +153,11 @@ def over_a_socket() -> None:
         check("it sent one request downstream", len(downstream.requests) == 1)
 
 
-def ignored() -> None:
-    title("2. The same, by a service that ignores the header")
+def without_it() -> None:
+    title("2. The same, without the middleware")
     began = time.monotonic()
     with LoopbackServer(NEVER_ANSWERS, repeat=True) as downstream:
-        service = Heedless(downstream.url, name="service")
+        service = Service(downstream.url, name="service")
         with on_a_socket(service) as server:
             gateway = asyncio.run(ask(server.url))
         idle = time.monotonic() - began - gateway.elapsed
@@ -159,8 +169,10 @@ def in_one_task() -> None:
     title("3. In one task, to a downstream that answers 503")
     with LoopbackServer(503, repeat=True) as downstream:
         second = Service(downstream.url, name="second service")
-        first = Service("http://second", httpx.ASGITransport(second), name="first service")
-        gateway = asyncio.run(ask("http://first", httpx.ASGITransport(first), seconds=10))
+        to_second = httpx.ASGITransport(DeadlineMiddleware(second))
+        first = Service("http://second", to_second, name="first service")
+        to_first = httpx.ASGITransport(DeadlineMiddleware(first))
+        gateway = asyncio.run(ask("http://first", to_first, seconds=10))
         check("the gateway made three attempts", len(gateway.attempts) == 3)
         inner = [len(report.attempts) for report in (*first.reports, *second.reports)]
         check("each of them was one attempt of each service", inner == [1] * 6)
@@ -169,7 +181,7 @@ def in_one_task() -> None:
 
 def main() -> None:
     over_a_socket()
-    ignored()
+    without_it()
     in_one_task()
     print("\nAll of it is so.")
 
