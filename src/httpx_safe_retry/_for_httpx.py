@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random as _random
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
@@ -59,7 +58,7 @@ class RetryTransport(Driver, httpx.BaseTransport, httpx.AsyncBaseTransport):
         budget: Budget | Literal["own"] | None = "own",
         listeners: Iterable[Listener] = (),
         clock: Clock | None = None,
-        random: Random = _random.random,
+        random: Random | None = None,
     ) -> None:
         super().__init__(
             transport,
@@ -78,7 +77,7 @@ def wrap_client(
     budget: Budget | Literal["own"] | None = "own",
     listeners: Iterable[Listener] = (),
     clock: Clock | None = None,
-    random: Random = _random.random,
+    random: Random | None = None,
 ) -> _Client:
     """Put a `RetryTransport` around every transport of `client`, proxies and mounts included.
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
+from random import random as _system_random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -59,7 +60,7 @@ class Driver:
         budget: Budget | Literal["own"] | None,
         listeners: Iterable[Listener],
         clock: Clock | None,
-        random: Random,
+        random: Random | None,
     ) -> None:
         if not (isinstance(policy, RetryPolicy) or callable(policy)):
             raise TypeError(f"policy must be a RetryPolicy or a callable, not {policy!r}")
@@ -67,13 +68,13 @@ class Driver:
             check_methods("budget", budget, "deposit", "withdraw")
         if clock is not None:
             check_methods("clock", clock, "monotonic", "time", "sleep", "asleep")
-        if not callable(random):
+        if random is not None and not callable(random):
             raise TypeError(f"random must be a callable, not {random!r}")
         self._policy = policy
         self._terms = Terms(policy) if isinstance(policy, RetryPolicy) else None
         self._clock = SystemClock() if clock is None else clock
         self._setting = Setting(
-            random=random,
+            random=_system_random if random is None else random,
             budget=RetryBudget() if budget == "own" else budget,
             observers=Observers(listeners),
         )

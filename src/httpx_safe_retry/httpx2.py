@@ -12,7 +12,6 @@ libraries. Needs the extra: `pip install 'httpx-safe-retry[httpx2]'`.
 
 from __future__ import annotations
 
-import random as _random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -70,7 +69,7 @@ class RetryTransport(_Base):
         budget: Budget | Literal["own"] | None = "own",
         listeners: Iterable[Listener] = (),
         clock: Clock | None = None,
-        random: Random = _random.random,
+        random: Random | None = None,
     ) -> None:
         super().__init__(
             transport,
@@ -89,7 +88,7 @@ def wrap_client(
     budget: Budget | Literal["own"] | None = "own",
     listeners: Iterable[Listener] = (),
     clock: Clock | None = None,
-    random: Random = _random.random,
+    random: Random | None = None,
 ) -> _Client:
     """Put a `RetryTransport` around every transport of `client`, proxies and mounts included.
 
