@@ -1,6 +1,6 @@
 """What the retry budget adds to a request that succeeds at once: the origin's look-up, a deposit.
 
-    python tests/benchmarks/budget_cost.py
+    python -m tests.benchmarks.budget_cost
 
 The target is at most 0.5 us. The wrapped transport does nothing. All contenders take turns in one
 run. Each request is sent right after it was built, as a client does it: that leaves the caches

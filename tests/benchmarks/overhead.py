@@ -1,7 +1,7 @@
 """What a request that succeeds at once pays for `RetryTransport`, beside what a peer takes for it.
 
     pip install httpx-retries==0.6.0
-    python tests/benchmarks/overhead.py
+    python -m tests.benchmarks.overhead
 
 The wrapped transport does nothing, so that what is left is the layer itself. All contenders take
 turns in one run, round by round, and each gives its best round: the machine's noise only ever adds.

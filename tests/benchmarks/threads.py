@@ -1,6 +1,6 @@
 """Whether 64 threads on one `RetryTransport` get as far as 64 threads on the bare transport.
 
-    python tests/benchmarks/threads.py
+    python -m tests.benchmarks.threads
 
 Three wrapped transports: one that does nothing, which leaves the layer itself and the interpreter's
 own lock; one that waits for 10 ms, which shows any lock that is held while something waits; and

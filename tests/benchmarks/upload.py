@@ -1,6 +1,6 @@
 """What an upload pays for being repeatable: throughput and peak memory, beside the bare transport.
 
-    python tests/benchmarks/upload.py
+    python -m tests.benchmarks.upload
 
 A server in a process of its own takes what comes and answers 200, once at the pace of a fast
 network and once as fast as the loopback device copies memory. The bare transport and
