@@ -35,6 +35,7 @@ class AtOnce:
         "_idempotent",
         "_terms",
         "_to_think_about",
+        "prefetch",
     )
 
     def __init__(self, library: Library, terms: Terms, budget: Budget | None) -> None:
@@ -44,6 +45,8 @@ class AtOnce:
         self._budget = budget
         self._debtors = debtors(budget)
         self._idempotent = policy.idempotent_methods
+        self.prefetch = policy.prefetch
+        """How long the body of an answer may be to be read within the attempt."""
         self._to_think_about = frozenset({*policy.statuses, *policy.refusal_statuses})
 
     @staticmethod
@@ -72,21 +75,19 @@ class AtOnce:
             self._budget.deposit(origin_of(request.url))
         return frozen
 
-    def succeeded(self, response: httpx.Response, frozen: FrozenRequest, elapsed: float) -> bool:
-        """Whether the answer is a success that needs no thought; if so, attach its report."""
+    def is_success(self, response: httpx.Response) -> bool:
+        """Whether the answer is a success that needs no thought."""
         status = response.status_code
-        if (
-            not 200 <= status < 400
-            or status in self._to_think_about
-            or type(response.stream) is not self._byte_stream
-        ):
-            return False
+        return 200 <= status < 400 and status not in self._to_think_about
+
+    def attach(self, response: httpx.Response, frozen: FrozenRequest, elapsed: float) -> None:
+        """Attach the report of such a success."""
         report = RetryReport.folded(
             unfold_success,
             frozen,
             self._terms,
             None,
-            status,
+            response.status_code,
             response.headers,
             elapsed,
             None,
@@ -95,4 +96,3 @@ class AtOnce:
         # In a mapping of its own: httpx 0.27 keeps the one that a custom transport may share among
         # all its responses.
         response.extensions = {**response.extensions, "retry": report}
-        return True

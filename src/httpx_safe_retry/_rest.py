@@ -14,6 +14,7 @@ import anyio
 from ._classify import known_name
 from ._events import logger
 from ._library import Library
+from ._private import header_lines
 
 if TYPE_CHECKING:
     import httpx
@@ -50,11 +51,13 @@ def _is_bodiless(method: str, response: httpx.Response) -> bool:
 
 
 def _length(response: httpx.Response) -> int | None:
-    headers = response.headers
-    value = headers.get("Content-Length", "")
-    if not (value.isascii() and value.isdigit() and len(value) <= 18):
-        return None
-    return None if "Transfer-Encoding" in headers else int(value)
+    length = b""
+    for _, name, value in header_lines(response.headers):
+        if name == b"transfer-encoding" or (name == b"content-length" and length):
+            return None
+        if name == b"content-length":
+            length = value.strip()
+    return int(length) if length.isdigit() and len(length) <= 18 else None
 
 
 def read_rest(

@@ -99,18 +99,35 @@ class Driver:
         began = now()
         under_way = [True]
         token = _around.set(under_way)
+        response = None
         try:
             response = wrapped.handle_request(frozen.outgoing)
-        except BaseException as error:
-            made = Made(frozen.outgoing, error)
+        except BaseException as raised:
+            error: BaseException | None = raised
         else:
-            if at_once.succeeded(response, frozen, now() - began):
-                return response
-            made = Made(frozen.outgoing, response)
+            error = None
         finally:
             under_way.clear()
             _around.reset(token)
-        return self._drive(wrapped, self._take_up(frozen, began, closing), made)
+        if response is not None and at_once.is_success(response):
+            error = self._read_at_once(at_once, frozen.method, response)
+            if error is None:
+                at_once.attach(response, frozen, now() - began)
+                return response
+        made = Made(frozen.outgoing, response, error)
+        del error  # its traceback leads here
+        return self._drive(wrapped, self._take_up(frozen, began, closing, response), made)
+
+    def _read_at_once(
+        self, at_once: AtOnce, method: str, response: httpx.Response
+    ) -> BaseException | None:
+        """Read a short answer; return what that raised."""
+        try:
+            if is_short(self._library, method, response, at_once.prefetch):
+                read_rest(self._library, response, None, None, self._clock.monotonic)
+        except BaseException as error:
+            return error
+        return None
 
     def _drive(
         self, wrapped: httpx.BaseTransport, call: LogicalRequest, made: Made | None
@@ -218,18 +235,35 @@ class Driver:
         began = now()
         under_way = [True]
         token = _around.set(under_way)
+        response = None
         try:
             response = await wrapped.handle_async_request(frozen.outgoing)
-        except BaseException as error:
-            made = Made(frozen.outgoing, error)
+        except BaseException as raised:
+            error: BaseException | None = raised
         else:
-            if at_once.succeeded(response, frozen, now() - began):
-                return response
-            made = Made(frozen.outgoing, response)
+            error = None
         finally:
             under_way.clear()
             _around.reset(token)
-        return await self._adrive(wrapped, self._take_up(frozen, began, closing), made)
+        if response is not None and at_once.is_success(response):
+            error = await self._aread_at_once(at_once, frozen.method, response)
+            if error is None:
+                at_once.attach(response, frozen, now() - began)
+                return response
+        made = Made(frozen.outgoing, response, error)
+        del error  # its traceback leads here
+        return await self._adrive(wrapped, self._take_up(frozen, began, closing, response), made)
+
+    async def _aread_at_once(
+        self, at_once: AtOnce, method: str, response: httpx.Response
+    ) -> BaseException | None:
+        """Read a short answer; return what that raised."""
+        try:
+            if is_short(self._library, method, response, at_once.prefetch):
+                await aread_rest(self._library, response)
+        except BaseException as error:
+            return error
+        return None
 
     async def _adrive(
         self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, made: Made | None
@@ -353,12 +387,17 @@ class Driver:
         return call
 
     def _take_up(
-        self, frozen: FrozenRequest, began: float, closing: threading.Event
+        self,
+        frozen: FrozenRequest,
+        began: float,
+        closing: threading.Event,
+        answer: httpx.Response | None,
     ) -> LogicalRequest:
         """Let the engine go on with a request that was sent as it is."""
         assert self._terms is not None
         call = LogicalRequest(self._setting, self._terms, frozen, None, began, None, closing)
         call.sent = True
+        call.answer = answer
         return call
 
     def _terms_of(self, request: httpx.Request) -> Terms:

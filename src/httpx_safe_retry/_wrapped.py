@@ -81,22 +81,29 @@ class Wrapped:
 class Made:
     """An attempt that was made already: "sending" it again gives what came of it, once."""
 
-    def __init__(self, outgoing: httpx.Request, result: httpx.Response | BaseException) -> None:
+    def __init__(
+        self,
+        outgoing: httpx.Request,
+        answer: httpx.Response | None,
+        error: BaseException | None,
+    ) -> None:
         self.outgoing = outgoing
         """What was sent."""
-        self._result: httpx.Response | BaseException | None = result
+        self._answer = answer
+        self._error = error
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return or raise what came of the attempt."""
         # It is let go of here: an error that is kept where its traceback leads never goes away.
-        result, self._result = self._result, None
+        error, self._error = self._error, None
+        answer, self._answer = self._answer, None
         try:
-            if isinstance(result, BaseException):
-                raise result
-            assert result is not None
-            return result
+            if error is not None:
+                raise error
+            assert answer is not None
+            return answer
         finally:
-            del result
+            del error, answer
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return or raise what came of the attempt."""

@@ -3,7 +3,8 @@
     pip install httpx-retries==0.6.0
     python -m tests.benchmarks.overhead
 
-The wrapped transport does nothing, so that what is left is the layer itself. All contenders take
+The wrapped transport answers with a short body that is read to its end, as off a socket, so that
+what is left is the layer itself. All contenders take
 turns in one run, round by round, and each gives its best round: the machine's noise only ever adds.
 The ratios are what counts; the microseconds are this machine's.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import anyio
@@ -27,14 +28,27 @@ from tests.library import RetryTransport, httpx
 Case = tuple[str, Callable[[], httpx.Request]]
 
 
+class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that nobody has read yet."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"{}"
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"{}"
+
+
+HEADERS = [(b"Content-Type", b"application/json"), (b"Content-Length", b"2")]
+
+
 class Nothing(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Answers 200 without looking at anything."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200)
+        return httpx.Response(200, headers=HEADERS, stream=Body())
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200)
+        return httpx.Response(200, headers=HEADERS, stream=Body())
 
 
 @dataclass
@@ -71,7 +85,7 @@ def sync_round(contender: Contender, requests: list[httpx.Request]) -> float:
     send = contender.transport.handle_request
     start = time.perf_counter()
     for request in requests:
-        send(request)
+        send(request).read()
     return time.perf_counter() - start
 
 
@@ -79,7 +93,7 @@ async def async_round(contender: Contender, requests: list[httpx.Request]) -> fl
     send = contender.transport.handle_async_request
     start = time.perf_counter()
     for request in requests:
-        await send(request)
+        await (await send(request)).aread()
     return time.perf_counter() - start
 
 
