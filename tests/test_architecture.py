@@ -52,6 +52,7 @@ SHELL = {
     "__init__",
     "__main__",
     "_at_once",
+    "_base",
     "_body",
     "_cli",
     "_client",
@@ -68,6 +69,8 @@ SHELL = {
     "_rest",
     "_streams",
     "_table",
+    "_tasks",
+    "_threads",
     "_transport",
     "_trials",
     "_wrapped",
@@ -266,9 +269,9 @@ DIFFERENCES = {
     "aread_rest(library, response)": (
         "read_rest(library, response, call.timeouts, call.ends, self._clock.monotonic)"
     ),
-    "adiscard(self._library, call.method, response)": (
+    "adiscard(self._library, call.method, response, call.spare_until(step), self._clock.monotonic)": (
         "discard(self._library, call.method, response, call.sent_timeouts, "
-        "call.timeouts is not None, self._clock.monotonic)"
+        "call.timeouts is not None, call.spare_until(step), self._clock.monotonic)"
     ),
     # A thread is woken by an event, a task is cancelled.
     "sleep(wait.delay)": "sleep(wait.delay, call.wake)",
@@ -327,14 +330,14 @@ def indented(one: str, text: str, other: str) -> tuple[str, int]:
 
 
 def test_the_two_drivers_are_equal_after_a_handful_of_renames() -> None:
-    methods = methods_of("_transport", "Driver")
+    threads, tasks = methods_of("_threads", "InThreads"), methods_of("_tasks", "InTasks")
     renamer = _Synchronous(NAMES)
     ours: list[str] = []
     theirs: list[str] = []
     unused = set(DIFFERENCES)
     for sync, asynchronous in TWINS.items():
-        ours += ast.unparse(methods[sync]).splitlines()
-        text = ast.unparse(ast.fix_missing_locations(renamer.visit(methods[asynchronous])))
+        ours += ast.unparse(threads[sync]).splitlines()
+        text = ast.unparse(ast.fix_missing_locations(renamer.visit(tasks[asynchronous])))
         for one, other in DIFFERENCES.items():
             text, count = indented(one, text, other)
             if count:
@@ -346,6 +349,5 @@ def test_the_two_drivers_are_equal_after_a_handful_of_renames() -> None:
 
 
 def test_what_only_one_driver_has_is_known() -> None:
-    methods = methods_of("_transport", "Driver")
-    for_tasks = {name for name, node in methods.items() if isinstance(node, ast.AsyncFunctionDef)}
-    assert for_tasks - set(TWINS.values()) == {"_abounded_exchange"}
+    assert set(methods_of("_threads", "InThreads")) == set(TWINS)
+    assert set(methods_of("_tasks", "InTasks")) - set(TWINS.values()) == {"_abounded_exchange"}

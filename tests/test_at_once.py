@@ -22,7 +22,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("the engine was asked")
 
-    monkeypatch.setattr("httpx_safe_retry._transport.LogicalRequest", refuse)
+    monkeypatch.setattr("httpx_safe_retry._base.LogicalRequest", refuse)
 
 
 @everywhere

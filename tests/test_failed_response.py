@@ -492,6 +492,26 @@ def test_the_read_timeout_of_a_thread_is_cut_for_the_rest_only_where_it_is_ours(
     assert seen == ([cut] if read is None else [read, cut])
 
 
+@pytest.mark.parametrize(("deadline", "read"), [(60.0, 0.5), (2.0, 0.25), (1.7505, 0.001)])
+def test_the_rest_of_an_answer_is_given_no_time_that_the_deadline_needs(
+    deadline: float, read: float
+) -> None:
+    seen: list[float] = []
+
+    def answer(request: httpx.Request) -> Reply:
+        def rest() -> Iterator[bytes]:
+            seen.append(request.extensions["timeout"]["read"])
+            yield b"x"
+
+        return Reply(status=503, body=rest())
+
+    policy = POLICY.replace(deadline=deadline, min_attempt_time=0.75)
+    # A second's wait, and three quarters for the attempt that follows.
+    sent = SYNC.send(answer, 200, policy=policy, timeout=None)
+    assert sent.response.status_code == 200
+    assert seen == [read]
+
+
 # --- callables of the policy
 
 

@@ -279,6 +279,21 @@ def test_the_deadline_is_named_where_there_is_one_of_ours() -> None:
     assert "within" not in report_of(deadline=5.0).summary()
 
 
+@pytest.mark.parametrize(("statuses", "keyed"), [((409,), True), ((409,), False), ((404,), True)])
+def test_a_409_for_a_key_is_not_said_to_speak_of_what_was_sent_with_it_before(
+    statuses: tuple[int, ...], keyed: bool
+) -> None:
+    report = report_of(
+        Outcome.PERMANENT_FAILURE,
+        StopReason.NOT_TRANSIENT,
+        statuses=statuses,
+        idempotency_key_present=keyed,
+    )
+    careful = "If you have sent its key before" in report.explain()
+    assert careful is (keyed and statuses == (409,))
+    assert ("The operation did not happen." in report.explain()) is not careful
+
+
 @pytest.mark.parametrize(
     ("stop_reason", "advice"),
     [

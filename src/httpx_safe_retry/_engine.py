@@ -124,6 +124,12 @@ class LogicalRequest:
         """When the deadline ends it, on the clock that `now` is read from; None: never."""
         return None if self.allowed is None else self._started + self.allowed
 
+    def spare_until(self, step: Wait | Raise) -> float | None:
+        """Until when there is time for what nobody waits for, on the same clock; None: no limit."""
+        if self.ends is None or isinstance(step, Raise):
+            return self.ends
+        return self.ends - step.delay - self._policy.min_attempt_time
+
     @property
     def sent_timeouts(self) -> dict[str, float | None]:
         """The timeouts that the attempt under way was given."""

@@ -109,6 +109,13 @@ def _advice(report: RetryReport) -> list[str]:
     if report.outcome is Outcome.UNCERTAIN_WRITE:
         return _advice_on_uncertainty(report)
     known = ["The operation did not happen."] if report.is_write else []
+    if report.idempotency_key_present and report.attempts and report.attempts[-1].status == 409:
+        # Of another request, of which this report knows nothing: one that was cut off by a crash,
+        # say (draft-ietf-httpapi-idempotency-key-header-07 section 2.7).
+        return [
+            "This request did not run. If you have sent its key before, that request may be "
+            "running, or may have run: send the same again later, or look up what became of it."
+        ]
     if report.outcome is Outcome.PERMANENT_FAILURE:
         return [*known, "Change the request, or what it depends on, before you send it again."]
     if not report.replay_safe:

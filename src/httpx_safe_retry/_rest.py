@@ -126,6 +126,7 @@ def discard(
     response: httpx.Response,
     timeouts: Timeouts,
     own: bool,
+    ends: float | None,
     now: Callable[[], float],
 ) -> bytes | None:
     """Close an answer that nobody wants, exactly once, after reading a short rest of it, which is
@@ -133,17 +134,19 @@ def discard(
 
     A connection is used again only when its answer was read to the end: a retry should cost no new
     handshake while the server is struggling. `timeouts`: those of the attempt; `own`: whether they
-    may be changed, so that a server which stalls is not waited for. `now`: reads a monotonic clock.
+    may be changed, so that a server which stalls is not waited for. `ends`: until when there is time
+    before the deadline, or None; `now`: reads the clock it is meant for.
     """
+    seconds = _seconds_for_the_rest(ends, now)
     if own:
         # httpcore looks at them when it starts to read.
-        timeouts["read"] = min(_DRAIN_SECONDS, timeouts["read"] or _DRAIN_SECONDS)
+        timeouts["read"] = min(seconds, timeouts["read"] or seconds)
     try:
         # Without a timeout, a server that stalls would be waited for without an end.
         if _is_bodiless(method, response) or (
             timeouts["read"] is not None and _may_be_short(library, response)
         ):
-            return _drain(response, now)
+            return _drain(response, now() + seconds, now)
     except Exception as error:
         if not _is_the_transports(library, error):
             raise
@@ -161,25 +164,35 @@ def close(response: httpx.Response) -> None:
         _note(error)
 
 
-def _drain(response: httpx.Response, now: Callable[[], float]) -> bytes | None:
-    end = now() + _DRAIN_SECONDS
+def _seconds_for_the_rest(ends: float | None, now: Callable[[], float]) -> float:
+    # What is there already takes no time, and no socket waits for less than none.
+    return _DRAIN_SECONDS if ends is None else min(max(ends - now(), 0.001), _DRAIN_SECONDS)
+
+
+def _drain(response: httpx.Response, end: float, now: Callable[[], float]) -> bytes | None:
     rest = bytearray()
     for chunk in cast("httpx.SyncByteStream", response.stream):
         rest += chunk
-        if len(rest) > _DRAIN_BYTES or now() > end:
+        if len(rest) > _DRAIN_BYTES or now() >= end:
             return None
     return bytes(rest)
 
 
-async def adiscard(library: Library, method: str, response: httpx.Response) -> bytes | None:
+async def adiscard(
+    library: Library,
+    method: str,
+    response: httpx.Response,
+    ends: float | None,
+    now: Callable[[], float],
+) -> bytes | None:
     """Close an answer that nobody wants, exactly once, after reading a short rest of it, which is
     returned if it came to its end.
 
-    In a task, half a second is all that the rest gets.
+    In a task, half a second is all that the rest gets, and less where the deadline leaves less.
     """
     try:
         if _is_bodiless(method, response) or _may_be_short(library, response):
-            with anyio.move_on_after(_DRAIN_SECONDS):
+            with anyio.move_on_after(_seconds_for_the_rest(ends, now)):
                 return await _adrain(response)
     except Exception as error:
         if not _is_the_transports(library, error):

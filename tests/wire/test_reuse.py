@@ -124,6 +124,17 @@ def test_with_a_deadline_a_stalled_answer_holds_up_no_thread_either(
 
 
 @everywhere
+def test_a_rest_that_nobody_wants_takes_no_time_from_the_attempt_that_follows(
+    backend: str | None,
+) -> None:
+    # Half a second for the rest, and the wait, would leave nothing of the deadline.
+    policy = QUICK.replace(deadline=0.9, backoff=lambda retry: 0.45, min_attempt_time=0.35)
+    framing = "Transfer-Encoding: chunked"
+    with Trickles(framing, 60.0) as server, wire(backend, policy=policy, timeout=60) as client:
+        assert client.send("GET", server.url).status == 200
+
+
+@everywhere
 def test_a_failed_answer_whose_body_is_lost_is_discarded_like_any_other(
     backend: str | None,
 ) -> None:
