@@ -196,7 +196,8 @@ def _when(
             return _no_time(policy, facts, findings, at, asked)
         note = note or f", which asked for {asked:g} s, past the deadline"
         asked = None
-    if asked is not None and at.wish is not None:
+    if asked is not None:
+        assert at.wish is not None
         return Retry(_spread(policy, at, asked, random), at.wish.source, f"{last.reason}{note}")
     delay = _backoff(policy, at, random)
     if not _fits(policy, at, delay):
