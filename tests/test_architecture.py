@@ -269,9 +269,9 @@ DIFFERENCES = {
     "aread_rest(library, response)": (
         "read_rest(library, response, call.timeouts, call.ends, self._clock.monotonic)"
     ),
-    "adiscard(self._library, call.method, response, call.spare_until(step), self._clock.monotonic)": (
+    "adiscard(self._library, call.method, response, ends, now)": (
         "discard(self._library, call.method, response, call.sent_timeouts, "
-        "call.timeouts is not None, call.spare_until(step), self._clock.monotonic)"
+        "call.timeouts is not None, ends, now)"
     ),
     # A thread is woken by an event, a task is cancelled.
     "sleep(wait.delay)": "sleep(wait.delay, call.wake)",

@@ -134,8 +134,8 @@ def discard(
 
     A connection is used again only when its answer was read to the end: a retry should cost no new
     handshake while the server is struggling. `timeouts`: those of the attempt; `own`: whether they
-    may be changed, so that a server which stalls is not waited for. `ends`: until when there is time
-    before the deadline, or None; `now`: reads the clock it is meant for.
+    may be changed, so that a server which stalls is not waited for. `ends`: until when the deadline
+    leaves time for it, or None; `now`: reads the clock that is meant for.
     """
     seconds = _seconds_for_the_rest(ends, now)
     if own:

@@ -139,9 +139,8 @@ class InTasks(Base):
             raise
         if step is None:
             return None
-        call.discarded(
-            await adiscard(self._library, call.method, response, call.spare_until(step), self._clock.monotonic)
-        )
+        now, ends = self._clock.monotonic, call.spare_until(step)
+        call.discarded(await adiscard(self._library, call.method, response, ends, now))
         if isinstance(step, Raise):
             raise call.error(step.report)
         return step

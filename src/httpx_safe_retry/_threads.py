@@ -128,6 +128,7 @@ class InThreads(Base):
             raise
         if step is None:
             return None
+        now, ends = self._clock.monotonic, call.spare_until(step)
         call.discarded(
             discard(
                 self._library,
@@ -135,8 +136,8 @@ class InThreads(Base):
                 response,
                 call.sent_timeouts,
                 call.timeouts is not None,
-                call.spare_until(step),
-                self._clock.monotonic,
+                ends,
+                now,
             )
         )
         if isinstance(step, Raise):
