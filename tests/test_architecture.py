@@ -14,7 +14,10 @@ from types import ModuleType
 import pytest
 
 import httpx_safe_retry
+import httpx_safe_retry.httpx2
+import httpx_safe_retry.opentelemetry
 import httpx_safe_retry.testing
+import httpx_safe_retry.testing.httpx2
 
 assert httpx_safe_retry.__file__ is not None
 PACKAGE = Path(httpx_safe_retry.__file__).parent
@@ -172,7 +175,13 @@ def test_the_core_reaches_into_the_shell_through_known_doors_alone() -> None:
 # ---------------------------------------------------------------------------------------------
 # Public names
 
-PUBLIC = [httpx_safe_retry, httpx_safe_retry.testing]
+PUBLIC = [
+    httpx_safe_retry,
+    httpx_safe_retry.httpx2,
+    httpx_safe_retry.opentelemetry,
+    httpx_safe_retry.testing,
+    httpx_safe_retry.testing.httpx2,
+]
 MEMBERS = [
     pytest.param(module, name, id=f"{module.__name__}.{name}")
     for module in PUBLIC
@@ -183,6 +192,10 @@ MEMBERS = [
 @pytest.mark.parametrize("module", PUBLIC)
 def test_all_names_are_listed_sorted_and_once(module: ModuleType) -> None:
     assert list(module.__all__) == sorted(set(module.__all__))
+
+
+@pytest.mark.parametrize("module", [httpx_safe_retry, httpx_safe_retry.testing])
+def test_a_package_holds_its_names_and_nothing_else(module: ModuleType) -> None:
     public = {
         name
         for name, value in inspect.getmembers(module)
@@ -202,10 +215,11 @@ def test_the_promised_names_are_there() -> None:
     assert set(promised.split()) <= set(httpx_safe_retry.__all__)
 
 
-@pytest.mark.parametrize("name", httpx_safe_retry.__all__)
-def test_a_public_name_says_where_users_find_it(name: str) -> None:
-    member = getattr(httpx_safe_retry, name)
-    assert (member.__module__, member.__qualname__) == ("httpx_safe_retry", name)
+@pytest.mark.parametrize(("module", "name"), MEMBERS)
+def test_a_public_name_says_where_users_find_it(module: ModuleType, name: str) -> None:
+    member = getattr(module, name)
+    if isinstance(member, type) or inspect.isroutine(member):
+        assert (member.__module__, member.__qualname__) == (module.__name__, name)
 
 
 @pytest.mark.parametrize(("module", "name"), MEMBERS)

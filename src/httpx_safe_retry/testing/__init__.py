@@ -33,3 +33,7 @@ __all__ = [
     "ServerStep",
     "VirtualClock",
 ]
+
+for _name in __all__:
+    if isinstance(globals()[_name], type):  # the others are type aliases
+        globals()[_name].__module__ = __name__
