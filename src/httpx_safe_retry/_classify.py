@@ -195,7 +195,7 @@ def _without_answer(
     if name == "ConnectError" and _offline(chain):
         return Finding(_N, policy.offline, "ConnectError: the network is unreachable")
     if name == "ProxyError":
-        return Finding(_N, _tunnel_may_open(error), "ProxyError: the proxy opened no tunnel")
+        return Finding(evidence, _tunnel_may_open(error), "ProxyError: the proxy opened no tunnel")
     if name == "LocalProtocolError" and _from(chain, "h11", "LocalProtocolError"):
         # httpcore maps this class only where it builds the head, before anything is written.
         evidence = _N
