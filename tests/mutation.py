@@ -1,6 +1,6 @@
 """Break the safety core at one place at a time, and see whether a test notices.
 
-    python tests/mutation.py                     all of `_decide.py` and `_classify.py`
+    python tests/mutation.py                     all of `_decide.py`, `_classify.py`, `_proof.py`
     python tests/mutation.py --only _decide.py --jobs 2
 
 Each condition is taken for always and for never true, each part of one is left out, each comparison
@@ -30,11 +30,13 @@ for needed in ("h2.connection", "httpx", "hypothesis.stateful", "respx", "trio",
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "httpx_safe_retry"
-MODULES = ("_decide.py", "_classify.py")
+MODULES = ("_decide.py", "_classify.py", "_proof.py")
 TESTS = (  # the quickest to fail stands first
     "test_decide.py",
     "test_classify.py",
     "test_classify_corners.py",
+    "test_inner_reports.py",
+    "test_foreign_evidence.py",
     "test_leaks.py",
     "test_safety.py",
     "test_transport_errors.py",
@@ -105,13 +107,16 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
 
 
 def _what_does_nothing(tree: ast.AST) -> set[int]:
-    # Annotations are never evaluated; decorators make dataclasses what they are.
+    # Annotations are never evaluated, nor what is imported for them; decorators make dataclasses
+    # what they are.
     roots: list[ast.AST | None] = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             roots += node.decorator_list
         if isinstance(node, ast.FunctionDef):
             roots.append(node.returns)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            roots.append(node)
         if isinstance(node, (ast.arg, ast.AnnAssign)):
             roots.append(node.annotation)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "cast":
@@ -215,7 +220,7 @@ def survivors(todo: Sequence[Mutant], tests: list[str], jobs: int) -> Iterator[t
 def main() -> int:
     """Return 1 if one survived, 2 if nothing can be said."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=MODULES, help="default: both")
+    parser.add_argument("--only", choices=MODULES, help="default: all")
     parser.add_argument("--lines", type=int, nargs=2, default=(0, 10**6), help="from, to")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="files in tests/")
