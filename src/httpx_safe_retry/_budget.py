@@ -38,7 +38,8 @@ class Budget(Protocol):
     """What `RetryTransport(budget=...)` takes: a `RetryBudget`, or one that processes share.
 
     Both methods are called from any thread, and in async code on the event loop: they should return
-    at once. They should not raise either: the exception would take the place of the response.
+    at once. They should not raise either: the exception would take the place of the response. An
+    origin is a tuple of scheme, host and port; None stands for the scheme's default port.
     """
 
     def deposit(self, origin: Origin) -> None:

@@ -19,20 +19,24 @@ logger = logging.getLogger("httpx_safe_retry")
 
 @dataclass(frozen=True, slots=True)
 class RetryEvent:
-    """What all events share. `request_id` tells logical requests of one process apart."""
+    """What all events share.
+
+    request_id: tells the logical requests of one process apart.
+    method: of the request.
+    url: scheme, host, port and path.
+    passive: whether another `RetryTransport` around this one decides. It tells of the same request,
+        and has the last word: whoever counts requests leaves this event out.
+    """
 
     request_id: int
     method: str
     url: str
-    """Scheme, host, port and path."""
     passive: bool = field(default=False, kw_only=True)
-    """Whether another `RetryTransport` around this one decides. It tells of the same request, and
-    has the last word: whoever counts requests leaves this event out."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted(RetryEvent):
-    """An attempt is about to be sent."""
+    """An attempt is about to be sent; `number` is 1 for the first."""
 
     number: int
 
@@ -46,7 +50,9 @@ class AttemptFinished(RetryEvent):
 
 @dataclass(frozen=True, slots=True)
 class RetryScheduled(RetryEvent):
-    """The request will be sent again after `delay` seconds."""
+    """The request will be sent again after `delay` seconds; `attempt` is the one that failed, and
+    `source` the rule that chose the delay.
+    """
 
     attempt: Attempt
     max_attempts: int
@@ -56,7 +62,9 @@ class RetryScheduled(RetryEvent):
 
 @dataclass(frozen=True, slots=True)
 class RetryRefused(RetryEvent):
-    """A transient failure is not retried; `stop_reason` says which rule forbids it."""
+    """A transient failure is not retried; `stop_reason` says which rule forbids it, `reason` why in
+    words.
+    """
 
     attempt: Attempt
     stop_reason: StopReason
@@ -65,7 +73,7 @@ class RetryRefused(RetryEvent):
 
 @dataclass(frozen=True, slots=True)
 class RequestFinished(RetryEvent):
-    """A logical request ended."""
+    """A logical request ended, and `report` tells how."""
 
     report: RetryReport
 

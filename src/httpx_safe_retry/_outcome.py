@@ -25,6 +25,13 @@ class Outcome(_Word):
     """How a logical request ended.
 
     Every failure but `UNCERTAIN_WRITE` promises that a write did not happen.
+
+    SUCCESS: an answer that is not an error; redirects, too.
+    PERMANENT_FAILURE: sending the same again is not expected to help.
+    EXHAUSTED: a transient failure that a limit ended; `StopReason` says which.
+    DEADLINE_EXCEEDED: a transient failure that the deadline ended.
+    CANCELLED: the caller ended it.
+    UNCERTAIN_WRITE: a write that may have happened, or did and gave no usable answer.
     """
 
     SUCCESS = "success"
@@ -36,7 +43,19 @@ class Outcome(_Word):
 
 
 class StopReason(_Word):
-    """Which rule ended a logical request."""
+    """Which rule ended a logical request.
+
+    DONE: it succeeded.
+    NOT_TRANSIENT: the same again is not expected to help.
+    NOT_REPLAY_SAFE: repeating it could run it twice.
+    BODY_NOT_REPLAYABLE: its body can't be sent again byte for byte.
+    MAX_ATTEMPTS: no attempts were left.
+    RETRY_AFTER: the server asked for a longer wait than the policy allows.
+    DEADLINE: no time was left for another attempt.
+    BUDGET: the retry budget of its origin was spent.
+    DISABLED: retries were off for this request.
+    CANCELLED: the caller ended it.
+    """
 
     DONE = "done"
     NOT_TRANSIENT = "not_transient"
@@ -51,16 +70,18 @@ class StopReason(_Word):
 
 
 class Evidence(_Word):
-    """What one attempt proves about whether the server ran the request."""
+    """What one attempt proves about whether the server ran the request.
+
+    EXECUTED: the server confirmed it.
+    REFUSED: the server, or a layer in front of it, says that it did not run it.
+    NOT_SENT: the request never went out whole, so nothing can have run it.
+    AMBIGUOUS: nobody knows.
+    """
 
     EXECUTED = "executed"
-    """The server confirmed it."""
     REFUSED = "refused"
-    """The server, or a layer in front of it, says that it did not run it."""
     NOT_SENT = "not_sent"
-    """The request never went out whole, so nothing can have run it."""
     AMBIGUOUS = "ambiguous"
-    """Nobody knows."""
 
 
 UNEXECUTED = frozenset({Evidence.REFUSED, Evidence.NOT_SENT})
@@ -68,7 +89,12 @@ UNEXECUTED = frozenset({Evidence.REFUSED, Evidence.NOT_SENT})
 
 
 class DelaySource(_Word):
-    """Which rule chose a wait."""
+    """Which rule chose a wait.
+
+    BACKOFF: the policy's `backoff`.
+    RETRY_AFTER: the response's Retry-After.
+    DELAY_HINT: the policy's `delay_hint`.
+    """
 
     BACKOFF = "backoff"
     RETRY_AFTER = "retry-after"

@@ -12,30 +12,32 @@ from ._outcome import DelaySource, Evidence, Outcome, StopReason
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One call of the wrapped transport, and what was decided after it. Durations are seconds."""
+    """One call of the wrapped transport, and what was decided after it. Durations are seconds.
+
+    number: 1 for the first; 2 and later are retries.
+    status: of the answer, also when its body was then lost on the way; None without one.
+    error_type: the class name of the error that ended the attempt, or None.
+    error_text: the text of that error, without anything secret, or None.
+    evidence: what it proves about whether the server ran the request.
+    elapsed: until the answer was there, or the error; no wait is part of it.
+    retry_after: the wait that the server asked for, before any clamping.
+    anomaly: why the server's wish could not be followed, when it was not a valid one.
+    delay: the wait before the next attempt; None when there was none.
+    delay_source: which rule chose that wait.
+    reason: why the request was sent again, or was not.
+    """
 
     number: int
-    """1 for the first; 2 and later are retries."""
     status: int | None
-    """The status of the answer, also when its body was then lost on the way; None without one."""
     error_type: str | None
-    """The class name of the error that ended the attempt, or None."""
     error_text: str | None
-    """The text of that error, without anything secret, or None."""
     evidence: Evidence
-    """What it proves about whether the server ran the request."""
     elapsed: float
-    """Until the answer was there, or the error; no wait is part of it."""
     retry_after: float | None = None
-    """The wait that the server asked for, before any clamping."""
     anomaly: str | None = None
-    """Why the server's wish could not be followed, when it was not a valid one."""
     delay: float | None = None
-    """The wait before the next attempt; None when there was none."""
     delay_source: DelaySource | None = None
-    """Which rule chose that wait."""
     reason: str = ""
-    """Why the request was sent again, or was not."""
 
 
 class _Unfolded:
@@ -51,34 +53,37 @@ class RetryReport(_Unfolded):
     """How a logical request ended, and how it came to that. Durations are seconds.
 
     Nothing secret is in here: no header values, no userinfo, query string or fragment.
+
+    outcome: how it ended.
+    stop_reason: which rule ended it.
+    executed: whether the server ran the request: True it confirmed it, False it provably did not,
+        None nobody knows.
+    attempts: in order; none if it ended before the first.
+    elapsed: from the start of the first attempt until the end, waits included.
+    slept: how much of that was spent waiting between attempts.
+    replay_safe: whether sending the same request again, with the same idempotency key if it has
+        one, can't run it twice.
+    idempotency_key_present: whether it carried such a key, its own or one that the policy made.
+    method: as it was sent.
+    url: scheme, host, port and path; nothing else of the URL.
+    max_attempts: how many attempts were allowed: 1 where retries were off.
+    deadline: the total time that was allowed, or None.
+    is_write: whether the request can change something on the server.
     """
 
     outcome: Outcome
     stop_reason: StopReason
-    """Which rule ended it."""
     executed: bool | None
-    """Whether the server ran the request: True it confirmed it, False it provably did not, None
-    nobody knows."""
     attempts: tuple[Attempt, ...]
-    """In order; none if it ended before the first."""
     elapsed: float
-    """From the start of the first attempt until the end, waits included."""
     slept: float
-    """How much of that was spent waiting between attempts."""
     replay_safe: bool
-    """Whether sending the same request again, with the same idempotency key if it has one, can't
-    run it twice."""
     idempotency_key_present: bool
-    """Whether it carried an idempotency key, its own or one that the policy made."""
     method: str
     url: str
-    """Scheme, host, port and path; nothing else of the URL."""
     max_attempts: int
-    """How many attempts were allowed: 1 where retries were off."""
     deadline: float | None
-    """The total time that was allowed, or None."""
     is_write: bool
-    """Whether the request can change something on the server."""
 
     def explain(self) -> str:
         """Return what happened, what is known and what to do about it, in plain words."""

@@ -73,20 +73,22 @@ class Reply:
 
 @dataclass(slots=True)
 class SentRequest:
-    """One attempt as the transport got it, copied before anybody could change it."""
+    """One attempt as the transport got it, copied before anybody could change it.
+
+    number: 1 for the first attempt that this transport saw.
+    timeouts: the connect, read, write and pool timeouts of this attempt, in seconds.
+    time: when the attempt began, in seconds on the transport's clock; None without a clock.
+    chunks: what was taken out of the request's body, as it came.
+    """
 
     number: int
-    """1 for the first attempt that this transport saw."""
     method: str
     url: httpx.URL
     headers: httpx.Headers
     extensions: dict[str, Any]
     timeouts: dict[str, float | None]
-    """The connect, read, write and pool timeouts of this attempt, in seconds."""
     time: float | None
-    """When the attempt began, in seconds on the transport's clock; None without a clock."""
     chunks: list[bytes] = field(default_factory=list[bytes])
-    """The chunks that were taken out of the request's body, as they came."""
 
     @property
     def body(self) -> bytes:
@@ -95,18 +97,21 @@ class SentRequest:
 
 
 class SentResponse(_Stream):
-    """The body of one response that was handed out, and what became of it."""
+    """The body of one response that was handed out, and what became of it.
+
+    number: of the request that it answered.
+    status: the status code.
+    read: whether it was read to its end.
+    closes: how often it was closed: once, if its receiver makes no mistake.
+    """
 
     _library: ClassVar[Any]
 
     def __init__(self, number: int, status: int, pieces: Pieces) -> None:
         self.number = number
-        """The number of the request that it answered."""
         self.status = status
         self.read = False
-        """Whether it was read to its end."""
         self.closes = 0
-        """How often it was closed: once, if its receiver makes no mistake."""
         self._pieces = pieces
         self._started = False
 
@@ -168,11 +173,8 @@ class Script:
         self, *script: ScriptItem, clock: VirtualClock | None = None, repeat: bool = False
     ) -> None:
         self.requests: list[SentRequest] = []
-        """Every attempt, from the moment it began."""
         self.responses: list[SentResponse] = []
-        """Every response that was handed out."""
         self.closes = 0
-        """How often the transport itself was closed."""
         self._script = script
         self._clock = clock
         self._repeat = repeat

@@ -30,6 +30,10 @@ from ._service import (
 _NO_FAULT = Fault(response_bytes=sys.maxsize)
 
 
+def _ok(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(body=b"ok")
+
+
 class LoopbackServer:
     """A server on 127.0.0.1, in threads of its own, for as long as its context lasts.
 
@@ -42,25 +46,27 @@ class LoopbackServer:
     script: what becomes of each request, in the order of their first bytes: a `Fault`; a
     `ServerResponse` or a status code, answered in place of the handler; None for nothing special,
     as for every request past its end.
-    handler: answers a request, in the connection's own thread: it may block.
+    handler: answers a request, in the connection's own thread: it may block. Left out: 200, "ok".
     commit: when an operation is executed: "on_request", once the whole request was read, or
     "on_headers", before its body is (the handler then sees an empty one).
     dedupe: answer a known Idempotency-Key with the recorded response, marked
     `Idempotent-Replayed: true`, or with 409 while the first is running, and execute nothing.
     repeat: play the last step of the script for all later requests.
     ssl_context: speak TLS. Bytes are then counted inside of it.
+
+    `url` is where it listens: http://127.0.0.1:PORT.
     """
 
     def __init__(
         self,
         *script: ServerStep,
-        handler: Handler = lambda request: ServerResponse(body=b"ok"),
+        handler: Handler | None = None,
         commit: CommitPoint = "on_request",
         dedupe: bool = False,
         repeat: bool = False,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._service = Service(script, handler, commit, dedupe=dedupe, repeat=repeat)
+        self._service = Service(script, handler or _ok, commit, dedupe=dedupe, repeat=repeat)
         self._ssl_context = ssl_context
         self._stopped = threading.Event()
         self._connections: list[_Connection] = []

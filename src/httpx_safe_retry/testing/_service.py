@@ -47,13 +47,15 @@ class Fault:
 
 @dataclass(slots=True)
 class ServerRequest:
-    """A request whose head has arrived; its body grows while it is read."""
+    """A request whose head has arrived; its body grows while it is read.
+
+    connection: the number of the connection that it came over, 1 for the first.
+    path: the request target: path and query.
+    """
 
     connection: int
-    """The number of the connection that it came over, 1 for the first."""
     method: str
     path: str
-    """The request target: path and query."""
     headers: httpx.Headers
     body: bytes = b""
 
@@ -88,14 +90,17 @@ class ServerResponse:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that the server did."""
+    """Something that the server did.
+
+    key: the Idempotency-Key, or None.
+    time: when it was done, in seconds of `time.monotonic()`.
+    """
 
     method: str
     path: str
     key: str | None
     body: bytes
     time: float
-    """When it was done, in seconds of `time.monotonic()`."""
 
 
 # The answer to a request whose key belongs to one that is still running

@@ -27,6 +27,10 @@ class ScriptedTransport(Script, httpx.BaseTransport, httpx.AsyncBaseTransport):
 
     clock: moved by `Reply.delay`, and read for `SentRequest.time`.
     repeat: play the last item again and again instead of coming to an end.
+
+    Afterwards, `requests` holds a `SentRequest` for every attempt, from the moment it began,
+    `responses` a `SentResponse` for every response that was handed out, and `closes` how often the
+    transport itself was closed.
     """
 
     _library: ClassVar[Any] = httpx
