@@ -93,7 +93,7 @@ def test_without_httpx2_its_door_says_what_to_install() -> None:
         "try: import httpx_safe_retry.httpx2",
         "except ImportError as error: print(error)",
     )
-    assert said == "pip install 'httpx-safe-retry[httpx2]'"
+    assert said == "httpx_safe_retry.httpx2 needs httpx2: pip install 'httpx-safe-retry[httpx2]'"
 
 
 @pytest.mark.parametrize(("library", "kind", "script"), BOTH)

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 try:
     import httpx2
 except ModuleNotFoundError as error:
-    raise ImportError("pip install 'httpx-safe-retry[httpx2]'") from error
+    raise ImportError(
+        "httpx_safe_retry.httpx2 needs httpx2: pip install 'httpx-safe-retry[httpx2]'"
+    ) from error
 
 from ._backoff import Random
 from ._budget import Budget
