@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -82,6 +82,28 @@ def test_what_an_app_met_downstream_says_nothing_of_the_request_to_it(
     with httpx.Client(transport=transport) as client, pytest.raises(UncertainWriteError):
         client.post("https://service.test/orders")
     assert RAN == ["once"]
+
+
+class Forwarded(httpx.SyncByteStream):
+    """A body that comes from another service, and breaks off there."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"n"
+        raise httpx.ReadError("died", request=httpx.Request("GET", "https://downstream.test/"))
+
+
+def test_where_a_body_was_lost_does_not_change_what_was_answered() -> None:
+    headers = {"Content-Length": "9"}
+    answers = httpx.MockTransport(
+        lambda _: httpx.Response(404, headers=headers, stream=Forwarded())
+    )
+    transport = RetryTransport(answers, policy=RetryPolicy(max_attempts=1))
+    with (
+        httpx.Client(transport=transport) as client,
+        pytest.raises(RetriesExhaustedError) as caught,
+    ):
+        client.post("https://service.test/orders")
+    assert caught.value.report.executed is False
 
 
 def test_a_layer_inside_that_names_our_own_request_is_believed() -> None:

@@ -111,6 +111,12 @@ def test_a_success_in_the_end_is_one_whatever_the_layer_inside_went_through() ->
     assert (report.outcome, len(report.attempts), sent) == (Outcome.SUCCESS, 1, 2)
 
 
+def test_what_is_a_success_outside_is_one_although_the_layer_inside_wanted_more() -> None:
+    inner = TWICE.replace(statuses={202, 503})
+    report, sent = send(503, 503, 202, 202, inner=inner, method="PUT")
+    assert (report.outcome, len(report.attempts), sent) == (Outcome.SUCCESS, 2, 4)
+
+
 def test_an_answer_that_speaks_for_a_key_made_inside_speaks_outside() -> None:
     report, sent = send(httpx.ReadTimeout, 404, inner=MADE_A_KEY)
     assert (report.outcome, report.executed, sent) == (Outcome.PERMANENT_FAILURE, False, 2)
@@ -155,6 +161,13 @@ def test_what_the_policy_inside_takes_for_done_is_done(drive: Drive) -> None:
     inner = knows(Evidence.EXECUTED, transient=False)
     sent = layered(drive, 404, inner=inner, outer=QUICK, method="DELETE")
     assert (sent.report.outcome, sent.report.executed) == (Outcome.SUCCESS, True)
+
+
+@everywhere
+def test_what_the_policy_inside_takes_for_never_sent_was_not(drive: Drive) -> None:
+    inner = knows(Evidence.NOT_SENT, transient=True)
+    sent = layered(drive, httpx.ReadError, 201, inner=inner, outer=QUICK)
+    assert (sent.response.status_code, len(sent.requests)) == (201, 2)
 
 
 @everywhere

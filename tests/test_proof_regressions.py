@@ -93,6 +93,17 @@ def test_a_recorded_answer_is_read_within_the_attempt_whatever_its_status(drive:
     assert (sent.response.content, len(sent.requests)) == (b"why", 2)
 
 
+@everywhere
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])
+def test_what_was_answered_is_known_whatever_ends_the_reading_of_its_body(
+    drive: Drive, kind: type[BaseException]
+) -> None:
+    ends = Reply(headers={"Content-Length": "2"}, body=[b"o", kind()])
+    sent = drive.send(ends, method="POST", listen=True)
+    assert type(sent.error) is kind
+    assert sent.report.executed is True
+
+
 def test_a_recorded_timeout_leaves_open_whether_the_key_was_used() -> None:
     findings = [
         Finding(Evidence.AMBIGUOUS, True, "ReadTimeout"),
