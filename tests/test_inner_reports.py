@@ -15,12 +15,16 @@ import pytest
 from httpx_safe_retry import (
     Evidence,
     Outcome,
+    PermanentFailureError,
+    RequestFinished,
     RetriesExhaustedError,
+    RetryEvent,
     RetryPolicy,
     RetryReport,
     UncertainWriteError,
     Verdict,
     get_report,
+    raise_for_outcome,
 )
 from httpx_safe_retry.testing import Reply, ScriptItem, VirtualClock
 from tests.drive import URL, Drive, Sent, everywhere
@@ -232,6 +236,23 @@ def test_what_ran_downstream_does_not_mean_that_the_request_to_the_app_did() -> 
     with httpx.Client(transport=transport) as client, pytest.raises(UncertainWriteError) as caught:
         client.post("https://service.test/")
     assert caught.value.report.executed is None
+
+
+def test_what_was_refused_downstream_does_not_mean_that_the_request_to_the_app_was() -> None:
+    answer = asks_another("https://downstream.test/", 404)
+    reports: list[RetryReport] = []
+
+    def app(request: httpx.Request) -> httpx.Response:
+        return raise_for_outcome(answer(request))
+
+    def listen(event: RetryEvent) -> None:
+        if isinstance(event, RequestFinished):
+            reports.append(event.report)
+
+    transport = RetryTransport(httpx.MockTransport(app), policy=QUICK, listeners=[listen])
+    with httpx.Client(transport=transport) as client, pytest.raises(PermanentFailureError):
+        client.post("https://service.test/")
+    assert [report.executed for report in reports] == [None]
 
 
 def test_a_passive_layer_that_saw_through_an_app_is_believed() -> None:
