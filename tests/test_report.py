@@ -17,6 +17,7 @@ import pytest
 
 from httpx_safe_retry import DelaySource, Evidence, Outcome, RetryReport, StopReason
 from httpx_safe_retry._explain import seconds
+from httpx_safe_retry._report import folded_report
 from tests.reports import attempt_of, report_of
 
 # The value ---------------------------------------------------------------------------------------
@@ -28,7 +29,7 @@ def folded(report: RetryReport, looked_at: list[int] | None = None) -> RetryRepo
             looked_at.append(1)
         return tuple(getattr(report, field.name) for field in dataclasses.fields(report))
 
-    return RetryReport.folded(unfold)
+    return folded_report(unfold)
 
 
 FORMS: list[Callable[[RetryReport], RetryReport]] = [lambda report: report, folded]
@@ -84,7 +85,7 @@ def test_a_report_lets_go_of_what_it_was_made_from() -> None:
     def unfold(of: Request = request) -> tuple[Any, ...]:
         return tuple(getattr(report_of(), field.name) for field in dataclasses.fields(RetryReport))
 
-    report = RetryReport.folded(unfold)
+    report = folded_report(unfold)
     del request, unfold
     assert gone() is not None
     assert report.slept == 0.5

@@ -18,7 +18,7 @@ from ._library import Library
 from ._policy import RetryPolicy, Terms
 from ._private import origin_of
 from ._record import unfold_success
-from ._report import RetryReport
+from ._report import folded_report
 from ._trace import SendProgress
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class AtOnce:
 
     def attach(self, response: httpx.Response, frozen: FrozenRequest, elapsed: float) -> None:
         """Attach the report of such a success."""
-        report = RetryReport.folded(
+        report = folded_report(
             unfold_success,
             frozen,
             self._terms,

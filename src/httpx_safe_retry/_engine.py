@@ -31,7 +31,7 @@ from ._outcome import Outcome, StopReason
 from ._policy import Terms
 from ._proof import left_open, proved_by_error
 from ._record import attach, unfold_success
-from ._report import RetryReport
+from ._report import RetryReport, folded_report
 from ._trace import SendProgress
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class LogicalRequest:
         ):
             return False
         elapsed = now - self._started
-        report = RetryReport.folded(
+        report = folded_report(
             unfold_success,
             self._frozen,
             self._terms,

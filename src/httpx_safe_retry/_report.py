@@ -93,13 +93,6 @@ class RetryReport(_Unfolded):
         """Return the same in one line, for a log."""
         return _explain.summary(self)
 
-    @classmethod
-    def folded(cls, unfold: Callable[..., tuple[Any, ...]], *facts: Any) -> RetryReport:
-        """Make a report whose fields `unfold(*facts)` returns, in order, when one is looked at."""
-        report: RetryReport = _new(cls)
-        _fold(report, (unfold, facts))
-        return report
-
     def __getattr__(self, name: str) -> Any:
         # Reached only for what isn't there: a field that isn't filled in yet, or nothing of ours.
         if name not in type(self).__dataclass_fields__:
@@ -114,3 +107,10 @@ class RetryReport(_Unfolded):
 
 _new = object.__new__
 _fold = _Unfolded.__dict__["_folded"].__set__
+
+
+def folded_report(unfold: Callable[..., tuple[Any, ...]], *facts: Any) -> RetryReport:
+    """Make a report whose fields `unfold(*facts)` returns, in order, when one is looked at."""
+    report: RetryReport = _new(RetryReport)
+    _fold(report, (unfold, facts))
+    return report
