@@ -57,6 +57,17 @@ def test_a_refusal_the_second_time_does_not_take_back_the_first() -> None:
         assert len(server.ledger) == 1
 
 
+def test_a_success_the_second_time_is_one() -> None:
+    policy = RetryPolicy(classify=lambda request, outcome: None)  # so that it is looked at closely
+    with LoopbackServer(429, 201, repeat=True) as server:
+        wire = httpx.HTTPTransport()
+        transport = RetryTransport(SendsTwice(wire.handle_request), policy=policy)
+        with httpx.Client(transport=transport) as client, wire:
+            report = get_report(client.post(f"{server.url}/payments"))
+        assert (report.outcome, report.executed) == (Outcome.SUCCESS, True)
+        assert len(server.ledger) == 1
+
+
 def asks_downstream(transport: httpx.BaseTransport) -> Callable[..., list[bytes]]:
     """A WSGI app that runs the request, then asks another service and lets its failure out."""
 
@@ -82,6 +93,17 @@ def test_what_an_app_met_downstream_says_nothing_of_the_request_to_it(
     with httpx.Client(transport=transport) as client, pytest.raises(UncertainWriteError):
         client.post("https://service.test/orders")
     assert RAN == ["once"]
+
+
+def test_a_request_that_was_rewritten_on_its_way_is_still_the_same() -> None:
+    def rewrite(request: httpx.Request) -> httpx.Response:
+        request.url = httpx.URL("https://10.0.0.1/orders")
+        raise httpx.ConnectError("refused", request=request)
+
+    policy = RetryPolicy(max_attempts=1)
+    transport = RetryTransport(httpx.MockTransport(rewrite), policy=policy)
+    with httpx.Client(transport=transport) as client, pytest.raises(RetriesExhaustedError):
+        client.put("https://service.test/orders")
 
 
 class Forwarded(httpx.SyncByteStream):

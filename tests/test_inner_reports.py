@@ -175,6 +175,14 @@ def test_what_the_policy_inside_takes_for_never_sent_was_not(drive: Drive) -> No
 
 
 @everywhere
+@pytest.mark.parametrize("error", [httpx.ReadTimeout, httpx.WriteError, httpx.RemoteProtocolError])
+def test_what_may_have_run_inside_may_have_run(drive: Drive, error: ScriptItem) -> None:
+    sent = layered(drive, error, 201, inner=QUICK, outer=QUICK)
+    assert isinstance(sent.error, UncertainWriteError)
+    assert (len(sent.requests), sent.report.executed) == (1, None)
+
+
+@everywhere
 def test_an_answer_lost_inside_is_known_to_have_been_one(drive: Drive) -> None:
     sent = layered(drive, DIED, 201, inner=QUICK, outer=QUICK)
     assert isinstance(sent.error, UncertainWriteError)

@@ -89,7 +89,9 @@ def proved_by_error(
     report = vars(error).get("report")
     if foreign or not isinstance(report, RetryReport):
         return finding
-    hidden = _hidden(report, classify_error(_USUAL, error))
+    usual = classify_error(_USUAL, error)
+    assert usual is not None  # which errors it knows is not the policy's to say
+    hidden = _hidden(report, usual)
     return finding if hidden is None else replace(finding, evidence=hidden)
 
 
@@ -130,7 +132,7 @@ def _is_of(report: RetryReport, frozen: FrozenRequest) -> bool:
     return (report.method, report.url) == (frozen.method, shown_url(frozen.url))
 
 
-def _hidden(report: RetryReport, usual: Finding | None) -> Evidence | None:
+def _hidden(report: RetryReport, usual: Finding) -> Evidence | None:
     """Return why a request may have run, if a layer inside knows more than it let out.
 
     The last answer or error is silent on the attempts before it, and `usual`, what it shows to
@@ -139,7 +141,7 @@ def _hidden(report: RetryReport, usual: Finding | None) -> Evidence | None:
     if report.executed is False:
         return None
     known = [attempt.evidence for attempt in report.attempts]
-    if usual is not None and known[-1:] == [usual.evidence]:
+    if known[-1:] == [usual.evidence]:
         known.pop()
     for evidence in (Evidence.EXECUTED, Evidence.AMBIGUOUS):
         if evidence in known:
