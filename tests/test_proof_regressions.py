@@ -16,7 +16,16 @@ from tests.library import httpcore, httpx
 
 from .drive import KEY, Drive, everywhere
 from .proof.campaign import run_cases
-from .proof.cases import FAMILIES, OPERATIONS, Case, Family, Fault, GoAway
+from .proof.cases import (
+    FAMILIES,
+    OPERATIONS,
+    REFUSED_STREAM,
+    Case,
+    Family,
+    Fault,
+    GoAway,
+    Reset,
+)
 from .proof.judge import Tally
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
@@ -41,6 +50,12 @@ def test_an_answer_behind_a_goaway_is_a_lost_answer(name: str, family: Family) -
 def test_a_goaway_within_an_answer_loses_no_more_than_the_answer(name: str, family: Family) -> None:
     tally = attack(name, family, GoAway("answering", "own", "on"))
     assert tally.violations == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_write_that_http2_refused_is_sent_again(family: Family) -> None:
+    tally = attack("POST", family, Reset("whole", REFUSED_STREAM))
+    assert (tally.violations, tally.uncertain, tally.retried) == ([], 0, 1)
 
 
 def what_h2_makes_of_data_behind_a_goaway() -> h2.exceptions.ProtocolError:
