@@ -37,6 +37,8 @@ TESTS = (  # the quickest to fail stands first
     "test_classify_corners.py",
     "test_inner_reports.py",
     "test_foreign_evidence.py",
+    "test_passive_layers.py",
+    "test_events_and_logs.py",
     "test_leaks.py",
     "test_safety.py",
     "test_transport_errors.py",
