@@ -57,6 +57,15 @@ def test_a_refusal_the_second_time_does_not_take_back_the_first() -> None:
         assert len(server.ledger) == 1
 
 
+def test_a_refusal_of_all_that_was_sent_is_one() -> None:
+    with LoopbackServer(429, 201) as server:
+        transport = RetryTransport(httpx.HTTPTransport(), clock=VirtualClock())
+        with httpx.Client(transport=transport) as client:
+            report = get_report(client.post(f"{server.url}/payments"))
+        assert (report.outcome, len(report.attempts)) == (Outcome.SUCCESS, 2)
+        assert len(server.ledger) == 1
+
+
 def test_a_success_the_second_time_is_one() -> None:
     policy = RetryPolicy(classify=lambda request, outcome: None)  # so that it is looked at closely
     with LoopbackServer(429, 201, repeat=True) as server:
