@@ -128,6 +128,17 @@ def test_an_answer_that_speaks_for_a_key_made_inside_speaks_outside() -> None:
     assert (report.outcome, report.executed, sent) == (Outcome.UNCERTAIN_WRITE, None, 2)
 
 
+def test_a_verdict_outside_lets_no_answer_speak_for_a_key_that_was_used() -> None:
+    def refused(request: httpx.Request, outcome: object) -> Verdict | None:
+        answered = isinstance(outcome, httpx.Response)
+        return Verdict(transient=False, evidence=Evidence.REFUSED) if answered else None
+
+    outer = TWICE.replace(idempotency_key=lambda: "made-outside", classify=refused)
+    script = (httpx.ReadTimeout, httpx.ReadTimeout, DIED, 404)
+    report, sent = send(*script, inner=TWICE, outer=outer)
+    assert (report.outcome, report.executed, sent) == (Outcome.UNCERTAIN_WRITE, None, 4)
+
+
 # A passive layer sees the same single attempt, and may know better what it means ------------------
 
 
@@ -261,6 +272,23 @@ def test_what_was_refused_downstream_does_not_mean_that_the_request_to_the_app_w
     with httpx.Client(transport=transport) as client, pytest.raises(PermanentFailureError):
         client.post("https://service.test/")
     assert [report.executed for report in reports] == [None]
+
+
+def test_what_was_cancelled_downstream_is_not_worth_another_try() -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    ran: list[str] = []
+
+    def app(request: httpx.Request) -> httpx.Response:
+        ran.append("once")
+        with httpx.Client(transport=RetryTransport(ScriptedTransport())) as client:
+            override = {"retry": {"cancel": cancelled}}
+            return client.get("https://downstream.test/", extensions=override)
+
+    transport = RetryTransport(httpx.MockTransport(app), policy=QUICK)
+    with httpx.Client(transport=transport) as client, pytest.raises(httpx.TransportError):
+        client.get("https://service.test/")
+    assert ran == ["once"]
 
 
 def test_a_passive_layer_that_saw_through_an_app_is_believed() -> None:

@@ -8,7 +8,7 @@ import pytest
 from h2.connection import ConnectionState
 from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
 
-from httpx_safe_retry import Evidence, RetryPolicy
+from httpx_safe_retry import Evidence, RetryPolicy, RetryRefused
 from httpx_safe_retry._classify import Finding, classify_answer, classify_error
 from httpx_safe_retry._decide import Facts, executed
 from httpx_safe_retry.testing import Reply
@@ -55,6 +55,15 @@ def test_a_goaway_within_an_answer_loses_no_more_than_the_answer(name: str, fami
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_write_that_http2_refused_is_sent_again(family: Family) -> None:
     tally = attack("POST", family, Reset("whole", REFUSED_STREAM))
+    assert (tally.violations, tally.uncertain, tally.retried) == ([], 0, 1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_write_whose_body_a_goaway_cuts_off_is_sent_again(family: Family) -> None:
+    """Where its body is under way, httpcore does not see to that itself."""
+    fault = GoAway("head", "before", "on")
+    case = Case(family, "http/2", BY_NAME["POST"], "long", True, "whole", fault)
+    tally = run_cases("ours", [case])
     assert (tally.violations, tally.uncertain, tally.retried) == ([], 0, 1)
 
 
@@ -117,6 +126,7 @@ def test_what_was_answered_is_known_whatever_ends_the_reading_of_its_body(
     sent = drive.send(ends, method="POST", listen=True)
     assert type(sent.error) is kind
     assert sent.report.executed is True
+    assert not any(isinstance(event, RetryRefused) for event in sent.events)
 
 
 def test_a_recorded_timeout_leaves_open_whether_the_key_was_used() -> None:
