@@ -128,6 +128,14 @@ def test_an_answer_that_speaks_for_a_key_made_inside_speaks_outside() -> None:
     assert (report.outcome, report.executed, sent) == (Outcome.UNCERTAIN_WRITE, None, 2)
 
 
+def test_a_layer_inside_that_knows_of_no_key_is_not_overruled() -> None:
+    """Whether all that it sent carried the key, to the same server, only that layer can say."""
+    inner = DECLARED.replace(idempotency_headers=("Some-Other-Key",))
+    outer = TWICE.replace(idempotency_key=lambda: "made-outside")
+    report, sent = send(httpx.ReadTimeout, 404, inner=inner, outer=outer)
+    assert (report.outcome, report.executed, sent) == (Outcome.UNCERTAIN_WRITE, None, 2)
+
+
 def test_a_verdict_outside_lets_no_answer_speak_for_a_key_that_was_used() -> None:
     def refused(request: httpx.Request, outcome: object) -> Verdict | None:
         answered = isinstance(outcome, httpx.Response)
