@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -24,6 +25,8 @@ collect_ignore_glob = (
         "test_simulation.py",
     ]
 )
+if find_spec("openai") is None:  # of the extra `test-openai`, which CI installs
+    collect_ignore_glob.append("test_openai.py")
 
 settings.register_profile("default", deadline=None)
 # The same examples in every run, so that a red run is red again. No database: nothing to remember.

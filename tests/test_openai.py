@@ -9,13 +9,12 @@ import json
 from typing import Any
 
 import httpx2
+import openai
 import pytest
 
 from httpx_safe_retry import RetryBudget, RetryPolicy, RetryReport, UncertainWriteError
 from httpx_safe_retry.httpx2 import wrap_client
 from httpx_safe_retry.testing import Fault, LoopbackServer, ServerRequest, ServerResponse
-
-openai: Any = pytest.importorskip("openai", reason="pip install '.[test-openai]'")
 
 QUICK = RetryPolicy(backoff=lambda retry: 0.0)
 COMPLETION = {
@@ -31,7 +30,7 @@ COMPLETION = {
         }
     ],
 }
-MESSAGES = [{"role": "user", "content": "hi"}]
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
 
 
 def complete(request: ServerRequest) -> ServerResponse:

@@ -57,8 +57,15 @@ class RetryTransport(_Base):
 
         client = httpx2.Client(transport=RetryTransport())
 
-    It is `httpx_safe_retry.RetryTransport` for httpx2: that tells what the arguments mean, what
-    comes back and what is raised.
+    transport: what to wrap. Left out: httpx2's own, built when the first request needs it.
+    policy: a `RetryPolicy`, or a callable from the request to one.
+    budget: what limits retries per origin; may be shared. Left out: a `RetryBudget` of its own.
+        None: no limit.
+    listeners: callables that take a `RetryEvent`.
+    clock, random: for tests; see `Clock`. `random` returns a float in [0, 1).
+
+    It is `httpx_safe_retry.RetryTransport` for httpx2: that tells what comes back, what is raised,
+    and what a request may override.
     """
 
     _library = _LIBRARY
@@ -94,10 +101,12 @@ def wrap_client(
 ) -> _Client:
     """Put a `RetryTransport` around every transport of `client`, proxies and mounts included.
 
-    It is `httpx_safe_retry.wrap_client` for an `httpx2.Client` or `httpx2.AsyncClient`. The client
-    itself is changed, and returned.
+    The client itself is changed, and returned. All its transports share one budget. What is wrapped
+    already is left as it is, so that a second call changes nothing. The other arguments are those
+    of `RetryTransport`.
 
-    Raises `TypeError` for anything else, and for one whose transports can't be reached.
+    Raises `TypeError` for anything but an `httpx2.Client` or `httpx2.AsyncClient`, and for one
+    whose transports can't be reached; pass `transport=RetryTransport(...)` to its constructor then.
     """
     wrap(
         RetryTransport,
