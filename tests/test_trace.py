@@ -123,13 +123,6 @@ RESET = ConnectionResetError(104, "Connection reset by peer")
             id="the event loop's stream was reset before the head",
         ),
         pytest.param(
-            [
-                started("http11"),
-                failed("http11", made_from(httpcore.WriteError(), RuntimeError("closed stream"))),
-            ],
-            id="the event loop's stream was closed before the head",
-        ),
-        pytest.param(
             [*SENT_ON_STREAM_5, NOT_PROCESSED],
             id="a GOAWAY left the stream out and no second sending was begun",
         ),
@@ -147,6 +140,13 @@ def test_a_request_was_never_sent_when(events: list[Event]) -> None:
     "events",
     [
         pytest.param([], id="there were no events"),
+        pytest.param(
+            [
+                started("http11"),
+                failed("http11", made_from(httpcore.WriteError(), RuntimeError("closed stream"))),
+            ],
+            id="the event loop's stream was closed while the head was being sent",
+        ),
         pytest.param(
             [("curl.perform.started", {}), ("curl.perform.failed", {})],
             id="the events are not httpcore's",

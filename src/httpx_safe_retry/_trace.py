@@ -114,11 +114,12 @@ def _may_have_left(protocol: str, error: BaseException) -> bool:
         return False
     if type(error).__name__ != "WriteError":
         return True
-    # A signal handler may raise an OSError of its own, even behind the last byte (the example
-    # in Python's signal documentation does), and httpcore calls that a write error, too. One of
-    # the operating system has a number.
+    # Only the operating system can say that it did not take the rest, and its errors have a number.
+    # A signal handler may raise an OSError of its own, even behind the last byte (the example in
+    # Python's signal documentation does); and anyio says of a stream that somebody closed while a
+    # send waited that it is closed, whether or not all of it had been taken.
     *_, first = causes(error)
-    return first is error or (isinstance(first, OSError) and first.errno is None)
+    return not (isinstance(first, OSError) and first.errno is not None)
 
 
 def _is_protocol_error(error: BaseException) -> bool:
