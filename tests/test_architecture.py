@@ -249,7 +249,6 @@ def test_a_public_name_is_documented(module: ModuleType, name: str) -> None:
 TWINS = {
     "handle_request": "handle_async_request",
     "_drive": "_adrive",
-    "_read_at_once": "_aread_at_once",
     "_exchange": "_aexchange",
     "_answered": "_aanswered",
     "_failed": "_afailed",
@@ -277,12 +276,10 @@ DIFFERENCES = {
     # Cancellation goes on when the body is closed.
     "with anyio.CancelScope(shield=True):\n    call.body.close()": "call.body.close()",
     # A thread can't give up a read: it shortens the timeout. A task is ended.
-    "aread_rest(self._library, response)": (
-        "read_rest(self._library, response, None, None, self._clock.monotonic)"
+    "call.read = aread_rest(library, response)": (
+        "call.read = read_rest(library, response, call.timeouts, call.ends, self._clock.monotonic)"
     ),
-    "aread_rest(library, response)": (
-        "read_rest(library, response, call.timeouts, call.ends, self._clock.monotonic)"
-    ),
+    "aread_rest(library, response)": "read_rest(library, response, None, None, now)",
     "adiscard(self._library, call.method, response, ends, now)": (
         "discard(self._library, call.method, response, call.sent_timeouts, "
         "call.timeouts is not None, ends, now)"

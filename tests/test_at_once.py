@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from httpx_safe_retry import RetryPolicy, get_report
 from httpx_safe_retry.testing import Reply
 from tests.drive import KEY, POLICY, Drive, everywhere
-from tests.library import httpx
+from tests.library import RetryTransport, httpx
 
 SHORT = Reply(body=b"short")
 LONG = Reply(body=b"x" * 70_000)
@@ -58,3 +59,42 @@ def test_what_interrupts_the_reading_of_an_answer_passes_through(drive: Drive) -
     assert type(sent.error) is KeyboardInterrupt
     assert sent.clock.sleeps == []
     assert len(sent.requests) == 1
+
+
+class Never:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class Stalled(httpx.AsyncByteStream):
+    """An answer whose body doesn't come."""
+
+    closes = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await Never()
+        yield b""
+
+    async def aclose(self) -> None:
+        self.closes += 1
+
+
+class Stalls(httpx.AsyncBaseTransport):
+    """Answers so."""
+
+    def __init__(self) -> None:
+        self.stream = Stalled()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"Content-Length": "5"}, stream=self.stream)
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_closed_where_its_coroutine_is_closed_while_reading_it() -> None:
+    inner = Stalls()
+    sending: Coroutine[Any, Any, httpx.Response] = RetryTransport(inner).handle_async_request(
+        httpx.Request("GET", "https://a.test/")
+    )
+    sending.send(None)
+    sending.close()
+    assert inner.stream.closes == 1

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ._at_once import AtOnce
 from ._base import Base, around
 from ._deadline import current as current_block
 from ._deadline import of_task
@@ -49,24 +48,18 @@ class InTasks(Base):
             under_way.clear()
             around.reset(token)
         if response is not None and at_once.is_success(response):
-            error = await self._aread_at_once(at_once, frozen.method, response)
-            if error is None:
+            library = self._library
+            try:
+                if is_short(library, frozen.method, response, at_once.prefetch):
+                    await aread_rest(library, response)
+            except BaseException as raised:
+                error = raised
+            else:
                 at_once.attach(response, frozen, now() - began)
                 return response
         made = Made(frozen.outgoing, response, error)
         del error  # its traceback leads here
         return await self._adrive(wrapped, self._take_up(frozen, began, closing, response), made)
-
-    async def _aread_at_once(
-        self, at_once: AtOnce, method: str, response: httpx.Response
-    ) -> BaseException | None:
-        """Read a short answer; return what that raised."""
-        try:
-            if is_short(self._library, method, response, at_once.prefetch):
-                await aread_rest(self._library, response)
-        except BaseException as error:
-            return error
-        return None
 
     async def _adrive(
         self, wrapped: httpx.AsyncBaseTransport, call: LogicalRequest, made: Made | None

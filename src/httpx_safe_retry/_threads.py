@@ -9,7 +9,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._at_once import AtOnce
 from ._base import Base, around
 from ._deadline import current as current_block
 from ._deadline import of_thread
@@ -48,24 +47,18 @@ class InThreads(Base):
             under_way.clear()
             around.reset(token)
         if response is not None and at_once.is_success(response):
-            error = self._read_at_once(at_once, frozen.method, response)
-            if error is None:
+            library = self._library
+            try:
+                if is_short(library, frozen.method, response, at_once.prefetch):
+                    read_rest(library, response, None, None, now)
+            except BaseException as raised:
+                error = raised
+            else:
                 at_once.attach(response, frozen, now() - began)
                 return response
         made = Made(frozen.outgoing, response, error)
         del error  # its traceback leads here
         return self._drive(wrapped, self._take_up(frozen, began, closing, response), made)
-
-    def _read_at_once(
-        self, at_once: AtOnce, method: str, response: httpx.Response
-    ) -> BaseException | None:
-        """Read a short answer; return what that raised."""
-        try:
-            if is_short(self._library, method, response, at_once.prefetch):
-                read_rest(self._library, response, None, None, self._clock.monotonic)
-        except BaseException as error:
-            return error
-        return None
 
     def _drive(
         self, wrapped: httpx.BaseTransport, call: LogicalRequest, made: Made | None
