@@ -66,14 +66,17 @@ class Never:
         yield
 
 
-class Stalled(httpx.AsyncByteStream):
+class Stalled(httpx.AsyncByteStream, AsyncIterator[bytes]):
     """An answer whose body doesn't come."""
 
     closes = 0
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self  # no generator: those that are dropped half-way are another story
+
+    async def __anext__(self) -> bytes:
         await Never()
-        yield b""
+        raise AssertionError("it came")
 
     async def aclose(self) -> None:
         self.closes += 1
