@@ -13,6 +13,11 @@ There are three results, because there are three things to do:
 Anything else raises (a rejected token, an answer that makes no sense): somebody has to look, and
 the payment stays pending until then.
 
+A refusal proves little once the payment was sent before, perhaps by a process that died: 402 may
+come from a layer that never looked at the key (a quota, say), while the first sending was paid. So
+each sending is counted before it happens. After the first, only an answer that speaks for the key
+declines: the recorded one (`Idempotent-Replayed: true`), or 422.
+
 Run it to see a process that is killed after the server has paid, and another that goes on:
 
     python examples/payments_client.py
@@ -54,6 +59,15 @@ def still_running(request: httpx.Request, result: httpx.Response | Exception) ->
     return None
 
 
+def speaks_for_the_key(response: httpx.Response) -> bool:
+    """Whether a refusal is about all that was ever sent with the key, and not this request alone.
+
+    422 judges the request itself, which is the same each time.
+    """
+    replayed: str = response.headers.get("Idempotent-Replayed", "")
+    return response.status_code == 422 or replayed.lower() == "true"
+
+
 # Attempts and waits go on for 10 s at most. What is still open then is left to `resume`.
 POLICY = RetryPolicy(max_attempts=4, deadline=10.0, classify=still_running)
 
@@ -91,18 +105,32 @@ class Stored(NamedTuple):
     key: str
     body: bytes
     begun: float
+    sendings: int
     state: str
     detail: str
 
+    @property
+    def result(self) -> Result:
+        if self.state == "paid":
+            return Paid(self.detail)
+        if self.state == "declined":
+            return Declined(self.detail)
+        return Pending("it was refused, but what was sent before may have been paid")
+
 
 class Store:
-    """The payments of this service. Each statement is on the disk when it returns."""
+    """The payments of this service. Each statement is on the disk when it returns.
+
+    It belongs to the thread that makes it, and so does its client: any number of them, in threads
+    and processes, can share the file.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS payments (reference TEXT PRIMARY KEY, key TEXT, body BLOB,"
-            " begun REAL, state TEXT DEFAULT 'pending', detail TEXT DEFAULT '')"
+            " begun REAL, sendings INTEGER DEFAULT 0, state TEXT DEFAULT 'pending',"
+            " detail TEXT DEFAULT '')"
         )
 
     def begin(self, payment: Payment) -> None:
@@ -121,9 +149,23 @@ class Store:
             raise LookupError(f"no payment {reference} was begun")
         return Stored(*row)
 
-    def finish(self, reference: str, state: str, detail: str) -> None:
-        update = "UPDATE payments SET state = ?, detail = ? WHERE reference = ?"
-        self._db.execute(update, (state, detail, reference))
+    def sending(self, reference: str) -> Stored:
+        """Count a sending that is about to happen, unless the payment is settled."""
+        update = "UPDATE payments SET sendings = sendings + 1"
+        self._db.execute(f"{update} WHERE reference = ? AND state = 'pending'", (reference,))
+        return self.get(reference)
+
+    def paid(self, reference: str, receipt: str) -> None:
+        update = "UPDATE payments SET state = 'paid', detail = ? WHERE reference = ?"
+        self._db.execute(update, (receipt, reference))
+
+    def declined(self, reference: str, reason: str, *, for_the_key: bool) -> None:
+        """Decline, unless another sending was paid, or may have been: then change nothing."""
+        self._db.execute(
+            "UPDATE payments SET state = 'declined', detail = ? WHERE reference = ?"
+            " AND state = 'pending' AND (sendings = 1 OR ?)",
+            (reason, reference, for_the_key),
+        )
 
     def pending(self) -> list[str]:
         rows = self._db.execute("SELECT reference FROM payments WHERE state = 'pending'")
@@ -158,11 +200,9 @@ class PaymentsClient:
         Raises `LookupError` for one that is too old to be sent again (ask the server what became of
         its reference), and `PermanentFailureError` for a refusal that is no verdict on it.
         """
-        stored = self._store.get(reference)
-        if stored.state == "paid":
-            return Paid(stored.detail)
-        if stored.state == "declined":
-            return Declined(stored.detail)
+        stored = self._store.sending(reference)
+        if stored.state != "pending":
+            return stored.result
         if time.time() - stored.begun > KEYS_LAST:
             raise LookupError(f"the key of {reference} may have been forgotten")
         try:
@@ -170,18 +210,17 @@ class PaymentsClient:
                 "/payments", content=stored.body, headers={"Idempotency-Key": stored.key}
             )
             raise_for_outcome(response)
+            self._store.paid(reference, response.json()["receipt"])
         except PermanentFailureError as error:
             if error.response is None or error.response.status_code not in (402, 422):
                 raise
             reason = error.response.json()["reason"]
-            self._store.finish(reference, "declined", reason)
-            return Declined(reason)
+            self._store.declined(reference, reason, for_the_key=speaks_for_the_key(error.response))
         except RetryError as error:
             # Perhaps it happened, perhaps not. With its key it can be sent again, at any time.
             return Pending(error.report.summary())
-        receipt = response.json()["receipt"]
-        self._store.finish(reference, "paid", receipt)
-        return Paid(receipt)
+        # Other processes may have sent it meanwhile: all of them say the same.
+        return self._store.get(reference).result
 
     def close(self) -> None:
         self._http.close()

@@ -37,6 +37,11 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect
         one.close()
 
 
+def overtake(client: Any, act: Callable[[], object]) -> None:
+    """Let another process act between the answer to this one and what this one makes of it."""
+    client._http.event_hooks = {"response": [lambda response: act()]}
+
+
 def server(*script: Any, **options: Any) -> LoopbackServer:
     return LoopbackServer(*script, handler=example.book, dedupe=True, **options)
 
@@ -87,6 +92,82 @@ def test_a_verdict_on_the_payment_is_final(connect: Connect, status: int) -> Non
     with server(refusal) as api:
         assert connect(api).pay(PAYMENT) == example.Declined("no funds")
         assert connect(api).pay(PAYMENT) == example.Declined("no funds")
+        assert len(api.requests) == 1
+
+
+QUOTA = ServerResponse(status=402, body=b'{"reason": "plan quota used up"}')
+RECORDED = ServerResponse(
+    status=402, headers={"Idempotent-Replayed": "true"}, body=b'{"reason": "no funds"}'
+)
+WRONG = ServerResponse(status=422, body=b'{"reason": "no funds"}')
+
+
+def test_a_refusal_in_front_of_the_key_declines_nothing_that_may_have_been_paid(
+    connect: Connect,
+) -> None:
+    with server(Fault(), 503, 503, 503, QUOTA) as api:
+        assert type(connect(api).pay(PAYMENT)) is example.Pending
+        refused = connect(api).resume("order-1")
+        assert type(refused) is example.Pending
+        assert "may have been paid" in refused.reason
+        assert connect(api).resume("order-1") == example.Paid("R-1001")
+        assert len(api.ledger) == 1
+
+
+@pytest.mark.parametrize("answer", [RECORDED, WRONG], ids=["recorded", "422"])
+def test_a_refusal_that_speaks_for_the_key_declines_what_was_sent_before(
+    connect: Connect, answer: ServerResponse
+) -> None:
+    with server(503, 503, 503, 503, answer) as api:
+        assert type(connect(api).pay(PAYMENT)) is example.Pending
+        assert connect(api).resume("order-1") == example.Declined("no funds")
+
+
+def test_what_a_process_sent_before_it_died_may_have_been_paid(connect: Connect) -> None:
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with server(None, QUOTA) as api:
+        client = connect(api)
+        overtake(client, die)
+        with pytest.raises(KeyboardInterrupt):
+            client.pay(PAYMENT)
+        assert type(connect(api).pay(PAYMENT)) is example.Pending
+        assert connect(api).pay(PAYMENT) == example.Paid("R-1001")
+
+
+@pytest.mark.parametrize("answer", [QUOTA, RECORDED, WRONG], ids=["402", "recorded", "422"])
+def test_a_slower_process_that_is_refused_finds_what_another_has_paid(
+    connect: Connect, answer: ServerResponse
+) -> None:
+    with server(answer) as api:
+        slower = connect(api)
+        overtake(slower, lambda: connect(api).pay(PAYMENT))
+        assert slower.pay(PAYMENT) == example.Paid("R-1001")
+        assert connect(api).pay(PAYMENT) == example.Paid("R-1001")
+
+
+def test_a_slower_process_that_paid_is_believed_before_one_that_was_refused(
+    connect: Connect,
+) -> None:
+    with server(None, RECORDED) as api:
+        slower = connect(api)
+        overtake(slower, lambda: connect(api).pay(PAYMENT))
+        assert slower.pay(PAYMENT) == example.Paid("R-1001")
+
+
+def test_a_refusal_declines_nothing_while_another_process_sends(connect: Connect) -> None:
+    with server(QUOTA) as api:
+        client, another = connect(api), connect(api)
+        overtake(client, lambda: another._store.sending("order-1"))
+        assert type(client.pay(PAYMENT)) is example.Pending
+
+
+def test_what_another_process_has_settled_is_not_sent(connect: Connect) -> None:
+    with server(QUOTA) as api:
+        assert type(connect(api).pay(PAYMENT)) is example.Declined
+        assert connect(api)._store.sending("order-1").sendings == 1
+        assert connect(api).resume("order-1") == example.Declined("plan quota used up")
         assert len(api.requests) == 1
 
 
