@@ -82,6 +82,25 @@ def test_a_timeout_is_cut_where_there_is_none_and_left_where_it_is_shorter(drive
 
 
 @everywhere
+@pytest.mark.parametrize("status", [200, 404, 503])
+@pytest.mark.parametrize("classify", [None, lambda request, result: None])
+def test_an_answer_that_is_handed_out_is_read_with_the_callers_timeouts(
+    drive: Drive, status: int, classify: Any
+) -> None:
+    held: list[Any] = []
+
+    def answer(request: httpx.Request) -> Reply:
+        held.append(request.extensions["timeout"])
+        return Reply(status=status, body=[b"data: 1", b"data: 2"])
+
+    policy = AT_ONCE.replace(deadline=2, max_attempts=1, classify=classify)
+    timeout = httpx.Timeout(None, connect=1)
+    sent = drive.send(answer, policy=policy, timeout=timeout, stream="iter_raw")
+    assert sent.requests[0].timeouts == {"connect": 1, "read": 2, "write": 2, "pool": 2}
+    assert held == [{"connect": 1, "read": None, "write": None, "pool": None}]
+
+
+@everywhere
 def test_without_a_deadline_every_attempt_has_the_callers_timeouts(drive: Drive) -> None:
     sent = drive.send(503, 200, timeout=httpx.Timeout(None, read=7))
     expected = {"connect": None, "read": 7, "write": None, "pool": None}

@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -19,7 +20,14 @@ import httpx_safe_retry
 import httpx_safe_retry.httpx2
 import httpx_safe_retry.testing
 import httpx_safe_retry.testing.httpx2
-from httpx_safe_retry import RetryBudget, RetryError, RetryPolicy, UncertainWriteError, get_report
+from httpx_safe_retry import (
+    RetryBudget,
+    RetryError,
+    RetryEvent,
+    RetryPolicy,
+    UncertainWriteError,
+    get_report,
+)
 from httpx_safe_retry.testing import LoopbackServer, VirtualClock
 
 ONE: Any = httpx_safe_retry.RetryTransport
@@ -172,6 +180,25 @@ def test_a_client_of_the_other_library_is_not_wrapped(name: str) -> None:
         other(getattr(httpx, name)())
 
 
+@pytest.mark.parametrize(("path", "passive"), [("/", True), ("/elsewhere", False)])
+def test_a_request_that_is_handed_on_to_the_other_library_is_still_the_same(
+    path: str, passive: bool
+) -> None:
+    events: list[RetryEvent] = []
+    script = OTHER_SCRIPT(503, 200, clock=(clock := VirtualClock()))
+    inside = OTHER(script, listeners=[events.append], clock=clock)
+
+    class Bridge(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            url = str(request.url.join(path))
+            with httpx2.Client(transport=inside) as client:
+                return httpx.Response(client.request(request.method, url).status_code)
+
+    with httpx.Client(transport=ONE(Bridge(), clock=clock)) as client:
+        assert client.get(URL).status_code == 200
+    assert {event.passive for event in events} == {passive}
+
+
 def test_a_transport_for_both_libraries_is_a_transport_for_each() -> None:
     class Both(httpx.BaseTransport, httpx2.BaseTransport):
         def handle_request(self, request: Any) -> Any:
@@ -181,6 +208,46 @@ def test_a_transport_for_both_libraries_is_a_transport_for_each() -> None:
     for library, kind in ((LIBRARY, ONE), (OTHER_LIBRARY, OTHER)):
         with library.Client(transport=kind(Both())) as client:
             assert client.get(URL).status_code == 200
+
+
+@pytest.mark.parametrize(("library", "kind", "script"), BOTH)
+def test_a_library_that_another_thread_is_still_importing_disturbs_nobody(
+    library: Any, kind: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "httpx2" if library is httpx else "httpx"
+    monkeypatch.setitem(sys.modules, other, ModuleType(other))
+    transports = [script(200), Duck(library)]
+    for transport in transports:
+        assert library.Client(transport=kind(transport)).get(URL).status_code == 200
+
+
+class Bridge(httpx2.BaseTransport):
+    """A transport for httpx2 that sends with httpx."""
+
+    def __init__(self, script: Any) -> None:
+        self._client = httpx.Client(transport=script)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._client.request(request.method, str(request.url))
+        return httpx2.Response(response.status_code)
+
+
+def test_what_one_library_proves_counts_where_the_other_asked_for_it() -> None:
+    script = SCRIPT(httpx.ConnectError, 201)
+    transport = OTHER(Bridge(script), clock=VirtualClock())
+    with httpx2.Client(transport=transport) as client:
+        assert client.post(URL).status_code == 201
+    assert len(script.requests) == 2
+
+
+class Duck:
+    """A transport of nobody's family."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def handle_request(self, request: Any) -> Any:
+        return self._library.Response(200)
 
 
 CORE = """

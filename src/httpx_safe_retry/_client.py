@@ -7,6 +7,7 @@ A client ignores its own `http2`, `verify`, `cert`, `limits` and `proxy` when it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 from ._budget import Budget, RetryBudget
@@ -30,11 +31,12 @@ def wrap(
     """
     names = " or ".join(f"an {library.name}.{name}" for name in ("Client", "AsyncClient"))
     if not isinstance(client, library.clients):
-        theirs = library.stranger(client, "Client", "AsyncClient")
-        hint = "" if theirs is None else f": {library.the_way_in(theirs, 'wrap_client')} wraps it"
+        theirs = library.other_library_of(client, "Client", "AsyncClient")
+        hint = "" if theirs is None else f": {library.public_name(theirs, 'wrap_client')} wraps it"
         raise TypeError(f"client must be {names}, not {client!r}{hint}")
     shared = RetryBudget() if budget == "own" else budget
-    listeners = tuple(listeners)
+    with suppress(TypeError):  # for which the transport has a word that names the argument
+        listeners = tuple(listeners)
 
     def around(transport: object) -> object:
         if isinstance(transport, Driver):

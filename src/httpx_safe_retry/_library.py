@@ -23,18 +23,18 @@ class Library:
     """The classes of one library that are asked for, raised or made here."""
 
     def __init__(self, module: ModuleType) -> None:
-        asked: Any = module
-        self._module = asked
+        library: Any = module
+        self._module = library
         self.name = module.__name__
-        self.request: type[httpx.Request] = asked.Request
-        self.byte_stream: type[httpx.ByteStream] = asked.ByteStream
-        self.read_timeout: type[httpx.ReadTimeout] = asked.ReadTimeout
-        self.stream_consumed: type[httpx.StreamConsumed] = asked.StreamConsumed
-        self.errors: tuple[type[Exception], ...] = (asked.HTTPError, asked.StreamError)
-        self.clients: tuple[type, type] = (asked.Client, asked.AsyncClient)
+        self.request: type[httpx.Request] = library.Request
+        self.byte_stream: type[httpx.ByteStream] = library.ByteStream
+        self.read_timeout: type[httpx.ReadTimeout] = library.ReadTimeout
+        self.stream_consumed: type[httpx.StreamConsumed] = library.StreamConsumed
+        self.errors: tuple[type[Exception], ...] = (library.HTTPError, library.StreamError)
+        self.clients: tuple[type, type] = (library.Client, library.AsyncClient)
         self.behind = Behind(module)
         # Clients and transports ask for their own stream classes.
-        sync, asynchronous = asked.SyncByteStream, asked.AsyncByteStream
+        sync, asynchronous = library.SyncByteStream, library.AsyncByteStream
         self._async_byte_stream: type[httpx.AsyncByteStream] = asynchronous
         self._sync_byte_stream: type[httpx.SyncByteStream] = sync
         self._chunks: Any = type("Chunks", (Chunks, sync), {})
@@ -71,32 +71,35 @@ class Library:
         return cast("Stream", (self._dual if self.is_sync(source) else self._async)(body))
 
     @staticmethod
-    def the_way_in(name: str, member: str = "RetryTransport") -> str:
+    def public_name(name: str, member: str = "RetryTransport") -> str:
         """Where that `member` for the library of this name is found."""
         package = __package__ if name == "httpx" else f"{__package__}.{name}"
         return f"{package}.{member}"
 
     def refuse_request(self, request: object) -> None:
-        """Raise `TypeError` for a request of another library. One that only looks like ours is as
-        good.
-        """
-        theirs = self.stranger(request, "Request")
+        """Raise `TypeError` for a request of the other library. A duck-typed one is accepted."""
+        theirs = self.other_library_of(request, "Request")
         if theirs is not None:
             raise TypeError(
                 f"this RetryTransport is made for {self.name}, and its client for {theirs}: "
-                f"give it {self.the_way_in(theirs)} instead"
+                f"give it {self.public_name(theirs)} instead"
             )
 
-    def stranger(self, thing: object, *names: str) -> str | None:
+    def other_library_of(self, thing: object, *names: str) -> str | None:
         """The name of the other library of which `thing` is an instance; None: of no other.
 
         `names`: of the classes, the same in each.
         """
-        if isinstance(thing, tuple(getattr(self._module, name) for name in names)):
+        if isinstance(thing, _classes(self._module, names)):
             return None
         for name in FAMILIES:
             # Where httpx is an alias of httpx2, both names stand for one module.
-            module = sys.modules.get(name)
-            if module is not None and isinstance(thing, tuple(getattr(module, n) for n in names)):
+            if isinstance(thing, _classes(sys.modules.get(name), names)):
                 return name
         return None
+
+
+def _classes(module: object, names: tuple[str, ...]) -> tuple[type, ...]:
+    # A module that another thread is still importing holds some of its names only.
+    found: list[object] = [getattr(module, name, None) for name in names]
+    return tuple(one for one in found if isinstance(one, type))

@@ -1,4 +1,4 @@
-"""The one module that looks behind the public surface of httpx and its kin.
+"""Attributes of httpx and its kin that have no public name, or whose public one is slow.
 
 They wrap what the caller passed as `content=` or `files=` in stream classes of their own and show
 no way back to it. Everything that needs the way back asks here. Each function answers None as soon

@@ -125,7 +125,8 @@ def _is_about_another(error: BaseException, frozen: FrozenRequest) -> bool:
         return False  # httpx: "The .request property has not been set."
     if theirs is None or theirs is frozen.request:
         return False
-    return bool((theirs.method, theirs.url) != (frozen.method, frozen.url))
+    # As text: an inner client may be of the other library, whose URLs equal none of ours.
+    return (theirs.method, str(theirs.url)) != (frozen.method, str(frozen.url))
 
 
 def _is_of(report: RetryReport, frozen: FrozenRequest) -> bool:

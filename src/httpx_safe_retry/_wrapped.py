@@ -38,11 +38,11 @@ class Wrapped:
         """The one for tasks, if there is one by now."""
         if transport is not None and self.sync is None and self.asynchronous is None:
             raise TypeError(f"transport must be an {library.name} transport, not {transport!r}")
-        theirs = library.stranger(transport, "BaseTransport", "AsyncBaseTransport")
+        theirs = library.other_library_of(transport, "BaseTransport", "AsyncBaseTransport")
         if theirs is not None:
             raise TypeError(
                 f"transport must be an {library.name} transport, and {type(transport).__name__} is "
-                f"one of {theirs}: {library.the_way_in(theirs)} wraps it"
+                f"one of {theirs}: {library.public_name(theirs)} wraps it"
             )
         self._building = threading.Lock()
 

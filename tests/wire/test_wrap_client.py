@@ -521,6 +521,7 @@ def test_a_client_whose_transports_are_elsewhere_is_refused_with_the_way_out(hid
     [
         ({"policy": "often"}, "policy must be"),
         ({"listeners": [1]}, "listener"),
+        ({"listeners": 1}, "listeners must hold callables, not 1"),
     ],
     ids=str,
 )
