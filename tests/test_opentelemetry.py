@@ -439,6 +439,30 @@ def test_a_request_through_two_layers_is_recorded_once(drive: Drive) -> None:
     assert [name for name, _ in telemetry.events] == ["retry_scheduled"]
 
 
+@pytest.mark.anyio
+async def test_an_uncertain_write_of_an_app_behind_the_transport_is_recorded(
+    anyio_backend: str,
+) -> None:
+    telemetry = Telemetry()
+    listeners = [telemetry.listener]
+    lost = ScriptedTransport(httpx.ReadTimeout)
+    payments = httpx.AsyncClient(transport=RetryTransport(lost, listeners=listeners))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.raises(UncertainWriteError):
+            await payments.post("https://payments.test/charge")
+        await send({"type": "http.response.start", "status": 202, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    transport = RetryTransport(httpx.ASGITransport(app), listeners=listeners)
+    async with payments, httpx.AsyncClient(transport=transport) as client:
+        assert (await client.post("https://shop.test/orders")).status_code == 202
+    (found,) = telemetry.counts(UNCERTAIN)
+    assert (found[0]["server.address"], found[1]) == ("payments.test", 1)
+    counted = {place["server.address"]: count for place, count, _ in telemetry.sums(ATTEMPTS)}
+    assert counted == {"payments.test": 1, "shop.test": 1}
+
+
 def test_nothing_secret_is_recorded() -> None:
     telemetry = Telemetry()
     quoting = httpx.LocalProtocolError("Illegal header value b'secret-1'")

@@ -17,13 +17,15 @@ from httpx_safe_retry import (
     Outcome,
     RequestFinished,
     RetryError,
+    RetryEvent,
     RetryPolicy,
+    RetryScheduled,
     StopReason,
     UncertainWriteError,
     deadline,
     get_report,
 )
-from httpx_safe_retry.testing import Reply, VirtualClock
+from httpx_safe_retry.testing import Reply, SentRequest, VirtualClock
 from tests.drive import KEY, POLICY, URL, Drive, Sent, everywhere
 from tests.library import RetryTransport, ScriptedTransport, httpx
 
@@ -84,6 +86,122 @@ def test_only_the_outermost_layer_warns_of_an_uncertain_write(
     layered(drive, 503, method="POST")
     warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warned) == 1
+
+
+# A request of its own, on the way of another ------------------------------------------------------
+
+
+def on_the_way(
+    drive: Drive,
+    *script: Any,
+    method: str = "POST",
+    url: str = "https://payments.test/charge",
+    policy: RetryPolicy = POLICY,
+    original: str = "GET",
+) -> tuple[list[RetryEvent], list[SentRequest], Sent]:
+    """Send one request of its own out of each attempt of another, with that one's extensions, and
+    answer with what it gave; return its events and what was sent of it.
+    """
+    clock, events = VirtualClock(), list[RetryEvent]()
+    played = ScriptedTransport(*script, clock=clock)
+    inside: Any = RetryTransport(played, policy=policy, clock=clock, listeners=[events.append])
+
+    def own(request: httpx.Request) -> httpx.Request:
+        return httpx.Request(method, url, content=b"{}", extensions=request.extensions)
+
+    def answer(request: httpx.Request) -> Any:
+        try:
+            return inside.handle_request(own(request)).status_code
+        except RetryError:
+            return 502
+
+    async def answer_async(request: httpx.Request) -> Any:
+        try:
+            return (await inside.handle_async_request(own(request))).status_code
+        except RetryError:
+            return 502
+
+    replies = [answer if drive.backend is None else answer_async] * 3
+    sent = drive.send(*replies, method=original, clock=clock, listen=True)
+    return events, played.requests, sent
+
+
+@everywhere
+def test_an_uncertain_write_on_the_way_is_warned_of_and_told_as_a_request_of_its_own(
+    drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    events, requests, sent = on_the_way(drive, httpx.ReadTimeout, 201)
+    assert (sent.response.status_code, len(requests)) == (201, 2)
+    assert {event.passive for event in events} == {False}
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.message.split(":")[:2] for record in warned] == [
+        ["POST https", "//payments.test/charge may have happened"]
+    ]
+
+
+@everywhere
+def test_no_layer_but_the_outermost_sends_a_request_on_the_way_again(drive: Drive) -> None:
+    events, requests, sent = on_the_way(drive, 503, 503, 503, method="GET")
+    assert (sent.response.status_code, len(requests)) == (503, 3)
+    assert [event for event in events if isinstance(event, RetryScheduled)] == []
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("method", "url", "passive"),
+    [
+        ("GET", URL, True),
+        ("GET", "https://EXAMPLE.org:443/path#part", True),
+        ("HEAD", URL, False),
+        ("GET", "http://example.org/path", False),
+        ("GET", "https://example.com/path", False),
+        ("GET", "https://example.org:8443/path", False),
+        ("GET", "https://example.org/other", False),
+        ("GET", f"{URL}?page=2", False),
+    ],
+)
+def test_it_is_the_same_request_if_method_and_url_are(
+    drive: Drive, method: str, url: str, passive: bool
+) -> None:
+    events, _, _ = on_the_way(drive, 200, method=method, url=url)
+    assert {event.passive for event in events} == {passive}
+
+
+def test_a_request_that_the_transport_around_it_rewrites_stays_the_same() -> None:
+    events: list[RetryEvent] = []
+    inside = RetryTransport(ScriptedTransport(200), listeners=[events.append])
+
+    class Signs(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            request.url = request.url.copy_merge_params({"signature": "1"})
+            return inside.handle_request(request)
+
+    with httpx.Client(transport=RetryTransport(Signs())) as client:
+        client.get(URL)
+    assert {event.passive for event in events} == {True}
+
+
+@everywhere
+def test_a_request_on_the_way_that_raises_on_failure_does_so(drive: Drive) -> None:
+    raising = POLICY.replace(raise_on_failure=True)
+    _, _, sent = on_the_way(drive, 404, policy=raising, original="POST")
+    assert sent.response.status_code == 502
+
+
+@everywhere
+def test_a_request_on_the_way_counts_its_attempts_anew(drive: Drive) -> None:
+    _, requests, _ = on_the_way(drive, 503, 200, method="GET")
+    assert [request.extensions.get("retry_attempt") for request in requests] == [None, None]
+    _, requests, _ = on_the_way(drive, 503, 200, method="GET", url=URL)
+    assert [request.extensions.get("retry_attempt") for request in requests] == [None, 2]
+
+
+def test_extensions_that_a_later_request_is_given_do_not_number_it() -> None:
+    extensions = {"retry_attempt": 2, "other": 1}
+    script = ScriptedTransport(200)
+    RetryTransport(script).handle_request(httpx.Request("GET", URL, extensions=extensions))
+    assert script.requests[0].extensions == {"other": 1}
+    assert extensions == {"retry_attempt": 2, "other": 1}
 
 
 @everywhere

@@ -64,6 +64,7 @@ class AtOnce:
         """Freeze a request and say what to send; None for one that takes more thought."""
         if (
             "retry" in request.extensions
+            or "retry_attempt" in request.extensions
             or type(request.stream) is not self._byte_stream
             or logger.isEnabledFor(logging.DEBUG)
         ):

@@ -22,7 +22,7 @@ from ._deadline import current as current_block
 from ._deadline import remaining_of
 from ._engine import LogicalRequest
 from ._events import Listener, Observers
-from ._frozen import FrozenRequest
+from ._frozen import FrozenRequest, is_same
 from ._library import Library
 from ._policy import RetryPolicy, Terms, terms_for
 from ._wrapped import Wrapped, warn_of_retries_inside
@@ -30,10 +30,10 @@ from ._wrapped import Wrapped, warn_of_retries_inside
 if TYPE_CHECKING:
     import httpx
 
-around: ContextVar[list[bool] | None] = ContextVar("httpx_safe_retry_around", default=None)
-"""The attempt that this thread or task is in, so that layers don't multiply: a list that is emptied
-when the attempt is over. Tasks that were started in one carry it with them for as long as they
-live, so that it knows nothing of its request.
+around: ContextVar[list[httpx.Request] | None] = ContextVar("httpx_safe_retry_around", default=None)
+"""The attempt that this thread or task is in, so that layers don't multiply: a list of what it
+sends, emptied when it is over. Tasks that were started in one carry the list with them for as long
+as they live, and must keep nothing of the request.
 """
 
 _NO_OVERRIDE = object()
@@ -82,10 +82,10 @@ class Base:
         if not isinstance(request, library.request):
             library.refuse_request(request)
         terms = self._terms_of(request)
-        if around.get():
+        for attempt in around.get() or ():
             # Layers multiply: three that send three times each send 27 requests. The outermost
-            # decides.
-            terms = replace(terms, passive=True)
+            # decides. An app behind it, or what fetches a token, sends requests of its own, though.
+            terms = replace(terms, passive=True, covered=is_same(attempt, request))
         policy = terms.policy
         allowed = policy.deadline if terms.enabled else None
         block = current_block()
@@ -98,6 +98,8 @@ class Base:
             body = freeze(library, request, memory=policy.replay_memory, limit=limit)
         now = self._clock.monotonic()
         frozen = FrozenRequest(request)
+        if not terms.covered:
+            frozen.count_anew()
         call = LogicalRequest(self._setting, terms, frozen, body, now, allowed, self._closing)
         if policy.deadline_header is not None:
             call.task_ends = now + task_left()

@@ -172,7 +172,7 @@ class LogicalRequest:
         elif needs_evidence(frozen, terms):
             caller = frozen.extensions.get("trace")
             self._progress = SendProgress(caller, asynchronous=asynchronous)
-        if self._setting.budget is not None and not terms.passive:
+        if self._setting.budget is not None and not terms.covered:
             self._setting.budget.deposit(frozen.origin)
         if self._setting.observers.curious:
             self._course.attempt_starts(self._started)
@@ -227,7 +227,7 @@ class LogicalRequest:
             if self.body.content_length is not None:
                 headers["Content-Length"] = str(self.body.content_length)
         elif number == 1 and not extensions and not headers:
-            return frozen.request
+            return frozen.outgoing
         return frozen.copy(first=number == 1, stream=stream, headers=headers, extensions=extensions)
 
     # What came back -------------------------------------------------------------------------------
@@ -254,6 +254,7 @@ class LogicalRequest:
             elapsed,
             self.allowed,
         )
+        self._hand_out()
         self._frozen.let_go()
         attach(report, response)
         return True
@@ -331,11 +332,18 @@ class LogicalRequest:
         if (
             self._policy.raise_on_failure
             and report.outcome is not Outcome.SUCCESS
-            # A passive layer leaves it to the one around it, which has yet to judge the answer.
-            and not self._terms.passive
+            # It is left to a layer around this one, which has yet to judge the answer.
+            and not self._terms.covered
         ):
             return Raise(report)
+        self._hand_out()
         return None
+
+    def _hand_out(self) -> None:
+        # Its body is read with the timeouts of its attempt, which httpcore looks up when reading
+        # starts. From here on it is the caller's, and so is the time that it takes.
+        if self.timeouts is not None:
+            self.timeouts.update(self._frozen.timeouts(None))
 
     def error(self, report: RetryReport) -> RetryError:
         """Return the error that says so."""

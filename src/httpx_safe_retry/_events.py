@@ -24,8 +24,10 @@ class RetryEvent:
     request_id: tells the logical requests of one process apart.
     method: of the request.
     url: scheme, host, port and path.
-    passive: whether another `RetryTransport` around this one decides. It tells of the same request,
-        and has the last word: whoever counts requests leaves this event out.
+    passive: whether another `RetryTransport` around this one tells of the same request (by method
+        and URL), and has the last word: whoever counts requests leaves this event out. What is sent
+        on the way elsewhere, by an app behind that transport or to fetch a token, is a request of
+        its own, though no layer but the outermost sends one again.
     """
 
     request_id: int

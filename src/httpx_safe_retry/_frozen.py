@@ -26,6 +26,17 @@ longer ones wrap around, so that they may end at once.
 """
 
 
+def is_same(one: httpx.Request, other: httpx.Request) -> bool:
+    """Whether both are one request, as far as method and URL tell: a layer may have made its own
+    of it, even in another library's classes.
+    """
+    return one is other or (
+        one.method == other.method
+        and origin_of(one.url) == origin_of(other.url)
+        and one.url.raw_path == other.url.raw_path
+    )
+
+
 class FrozenRequest:
     """Method, URL, headers and extensions of one logical request; `_body.py` keeps its body."""
 
@@ -68,6 +79,12 @@ class FrozenRequest:
         self.progress = progress
         self.outgoing = request = self._blank()
         request.extensions = {**self.extensions, "trace": progress.callback}
+
+    def count_anew(self) -> None:
+        """Leave out the number of another request's attempt, whose extensions were handed on."""
+        if self.extensions.pop("retry_attempt", None) is not None:
+            self.outgoing = request = self._blank()
+            request.extensions = {**self.extensions}
 
     def let_go(self) -> None:
         """Keep no more than a report is made of: that may outlive the request, body and all."""

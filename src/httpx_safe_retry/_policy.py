@@ -196,6 +196,8 @@ class Terms:
     cancel: threading.Event | None = None
     passive: bool = False
     """Whether another layer around this one retries, so that this one must not."""
+    covered: bool = False
+    """Whether that layer tells of the same request, and has the last word on it."""
 
     @property
     def active(self) -> bool:

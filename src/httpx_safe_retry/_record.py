@@ -57,7 +57,7 @@ class Record:
     def attempt_starts(self, number: int) -> None:
         """Tell that an attempt is about to be sent."""
         if self._observers.curious:
-            passive = self._terms.passive
+            passive = self._terms.covered
             self._observers.tell(AttemptStarted(*self._head, number, passive=passive))
 
     def attempt_ended(
@@ -89,7 +89,7 @@ class Record:
             reason=finding.reason if decision is None else decision.reason,
         )
         self.attempts.append(attempt)
-        tell, head, passive = self._observers.tell, self._head, self._terms.passive
+        tell, head, passive = self._observers.tell, self._head, self._terms.covered
         if self._observers.curious:
             tell(AttemptFinished(*head, attempt, passive=passive))
         if retry is not None:
@@ -115,7 +115,7 @@ class Record:
             deadline=self._allowed,
             is_write=self.facts.is_write,
         )
-        tell, head, passive = self._observers.tell, self._head, self._terms.passive
+        tell, head, passive = self._observers.tell, self._head, self._terms.covered
         if self.findings and self.findings[-1].transient:
             last = self.attempts[-1]
             tell(RetryRefused(*head, last, stop_reason, last.reason, passive=passive))

@@ -35,7 +35,7 @@ class InTasks(Base):
             return await self._adrive(wrapped, self._begin(request, of_task), None)
         now, closing = self._clock.monotonic, self._closing
         began = now()
-        under_way = [True]
+        under_way = [frozen.outgoing]
         token = around.set(under_way)
         response = None
         try:
@@ -101,7 +101,7 @@ class InTasks(Base):
         outgoing: httpx.Request,
     ) -> httpx.Response:
         library = self._library
-        under_way = [True]
+        under_way = [outgoing]
         token = around.set(under_way)
         try:
             call.answer = response = await wrapped.handle_async_request(outgoing)

@@ -34,7 +34,7 @@ class InThreads(Base):
             return self._drive(wrapped, self._begin(request, of_thread), None)
         now, closing = self._clock.monotonic, self._closing
         began = now()
-        under_way = [True]
+        under_way = [frozen.outgoing]
         token = around.set(under_way)
         response = None
         try:
@@ -99,7 +99,7 @@ class InThreads(Base):
         outgoing: httpx.Request,
     ) -> httpx.Response:
         library = self._library
-        under_way = [True]
+        under_way = [outgoing]
         token = around.set(under_way)
         try:
             call.answer = response = wrapped.handle_request(outgoing)

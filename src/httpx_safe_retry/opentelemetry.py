@@ -55,9 +55,9 @@ def opentelemetry_listener(
     max_servers: how many servers the metrics tell apart. Further ones are all `_OTHER`, so that
         whoever requests what strangers name (webhooks, links) does not fill the backend.
 
-    Make one and share it among transports: each counts its servers by itself. With one
-    `RetryTransport` inside another, it belongs to the outermost, which alone retries; what the
-    inner ones tell is left out.
+    Make one and share it among transports: each counts its servers by itself. Where one
+    `RetryTransport` is inside another, all may have it: what an inner one tells of the same request
+    is left out, and what was sent on the way elsewhere (by an app, or for a token) is recorded.
 
     Metrics, once for each logical request, when it ends:
 
@@ -70,7 +70,9 @@ def opentelemetry_listener(
     Each of them has `http.request.method` (`_OTHER` for what the conventions don't know),
     `server.address`, and `server.port` where it isn't the scheme's default. The default one is left
     out as `opentelemetry-instrumentation-httpx` leaves it out, so that its metrics and these can be
-    joined. `outcome` and `stop_reason` are the values of `Outcome` and `StopReason`.
+    joined; but for hosts in another script, which are recorded as they go over the wire
+    (`xn--...`) and not as httpx shows them. `outcome` and `stop_reason` are the values of `Outcome`
+    and `StopReason`.
 
     Events on the span that is current around the request (not on an attempt's, which is over):
 
@@ -115,7 +117,9 @@ def request_hook(span: trace.Span, request: _Request) -> None:
     For httpx2, it is `HTTPX2ClientInstrumentor`, `SyncOpenTelemetryTransportHttpx2` and
     `AsyncOpenTelemetryTransportHttpx2`.
 
-    A hook of your own can call this one. A redirect is a request of its own, and counts anew.
+    A hook of your own can call this one. A redirect is a request of its own, and counts anew. So
+    does one that is sent out of an attempt to somewhere else, over a `RetryTransport`; a transport
+    of your own that does that over a plain one must not hand its request's `retry_attempt` on.
     """
     number = (request.extensions or {}).get("retry_attempt")
     if isinstance(number, int):
