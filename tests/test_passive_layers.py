@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from httpx_safe_retry import (
+    Budget,
     DeadlineExceededError,
     Outcome,
     RequestFinished,
@@ -98,13 +99,16 @@ def on_the_way(
     url: str = "https://payments.test/charge",
     policy: RetryPolicy = POLICY,
     original: str = "GET",
+    budget: Budget | None = None,
 ) -> tuple[list[RetryEvent], list[SentRequest], Sent]:
     """Send one request of its own out of each attempt of another, with that one's extensions, and
     answer with what it gave; return its events and what was sent of it.
     """
     clock, events = VirtualClock(), list[RetryEvent]()
     played = ScriptedTransport(*script, clock=clock)
-    inside: Any = RetryTransport(played, policy=policy, clock=clock, listeners=[events.append])
+    inside: Any = RetryTransport(
+        played, policy=policy, budget=budget, clock=clock, listeners=[events.append]
+    )
 
     def own(request: httpx.Request) -> httpx.Request:
         return httpx.Request(method, url, content=b"{}", extensions=request.extensions)
@@ -186,6 +190,28 @@ def test_a_request_on_the_way_that_raises_on_failure_does_so(drive: Drive) -> No
     raising = POLICY.replace(raise_on_failure=True)
     _, _, sent = on_the_way(drive, 404, policy=raising, original="POST")
     assert sent.response.status_code == 502
+
+
+class Deposits:
+    """A budget that remembers for which origins requests were deposited."""
+
+    def __init__(self) -> None:
+        self.origins: list[object] = []
+
+    def deposit(self, origin: object) -> None:
+        self.origins.append(origin)
+
+    def withdraw(self, origin: object) -> bool:
+        raise AssertionError
+
+
+@everywhere
+def test_a_request_on_the_way_counts_for_the_budget_of_where_it_goes(drive: Drive) -> None:
+    budget = Deposits()
+    on_the_way(drive, 201, budget=budget)
+    assert budget.origins == [("https", "payments.test", None)]
+    on_the_way(drive, 200, method="GET", url=URL, budget=budget)
+    assert len(budget.origins) == 1
 
 
 @everywhere
