@@ -11,7 +11,8 @@ Downloads. A body of more than `prefetch` bytes (64 KiB), or of unknown length, 
 its head is there, since you may have used a part of it. So an error in it is no `RetryError` but
 httpx's own, and to start over would be to load all of it again. `download` asks for the rest (RFC
 9110 section 14.2), and only if it is still the same (`If-Range`, section 13.1.5): the end of one
-version behind the beginning of another is worse than an error.
+version behind the beginning of another is worse than an error. So is a file that looks whole: what
+a part is and where it ends is for the client to inspect (section 15.3.7).
 
 With an `httpx.AsyncClient` it is the same, with `async with` and `aiter_raw`.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +32,14 @@ from typing import BinaryIO
 
 import httpx
 
-from httpx_safe_retry import Backoff, RetryError, RetryTransport, StopReason, raise_for_outcome
+from httpx_safe_retry import (
+    Backoff,
+    RetryError,
+    RetryTransport,
+    StopReason,
+    UncertainWriteError,
+    raise_for_outcome,
+)
 from httpx_safe_retry.testing import Fault, LoopbackServer, ServerRequest, ServerResponse
 
 BACKOFF = Backoff(base=0.1, cap=10.0)
@@ -41,16 +50,22 @@ def upload(
 ) -> httpx.Response:
     """PUT what `chunks()` generates; it is called again where a recording was not enough.
 
-    Raises `RetryError`.
+    Raises `RetryError`, an `UncertainWriteError` if any of these PUTs may have been done.
     """
     number = 0
+    doubt: RetryError | None = None
     while True:
         try:
             return raise_for_outcome(client.put(url, content=chunks()))
         except RetryError as error:
             number += 1
+            uncertain = isinstance(error, UncertainWriteError)
             if number > restarts or error.report.stop_reason is not StopReason.BODY_NOT_REPLAYABLE:
-                raise
+                if uncertain or doubt is None:
+                    raise
+                # What refuses this PUT says nothing about the one before.
+                raise doubt from error
+            doubt = error if uncertain else doubt
             time.sleep(BACKOFF.delay(number, None, random.random))
 
 
@@ -64,21 +79,25 @@ def upload_file(client: httpx.Client, url: str, path: Path, *, key: str) -> http
 def download(client: httpx.Client, url: str, target: Path, *, resumes: int = 5) -> None:
     """GET into a file, which has its name only once it is whole.
 
-    Raises `RetryError` where no answer is to be had, and another `httpx.TransportError` for a body
-    that breaks once more than it may be resumed.
+    Raises `RetryError` where no answer is to be had, another `httpx.TransportError` for a body that
+    was resumed `resumes` times in a row and has not grown, and `ValueError` for an answer that
+    doesn't show that it is what was asked for, or where it ends.
     """
     part = target.with_name(f"{target.name}.part")
     with part.open("wb") as file:
         receiver = Receiver(client, url, file)
-        number = 0
+        number = most = 0
         while True:
             try:
-                receiver.receive()
-                break
+                if receiver.receive():
+                    break
             except RetryError:
                 raise  # no answer at all: the transport has tried for as long as it may
             except httpx.TransportError:
-                number += 1
+                got = file.tell()
+                # Beyond all that ever came: one that starts over each time comes to an end, too.
+                number = 1 if got > most else number + 1
+                most = max(got, most)
                 if number > resumes:
                     raise
                 # To resume is to retry, and the transport can't know: so wait as it would.
@@ -95,8 +114,8 @@ class Receiver:
         self._file = file
         self._etag = ""
 
-    def receive(self) -> None:
-        """Ask for what is missing."""
+    def receive(self) -> bool:
+        """Ask for what is missing; return whether it was all of that."""
         have = self._file.tell()
         # Compressed on the way, every answer could be other bytes.
         headers = {"Accept-Encoding": "identity"}
@@ -105,20 +124,49 @@ class Receiver:
         with self._client.stream("GET", self._url, headers=headers) as response:
             content_range = response.headers.get("Content-Range", "")
             if response.status_code == 416 and content_range == f"bytes */{have}":
-                return  # nothing was missing but the end
+                return True  # nothing was missing but the end
             raise_for_outcome(response)
-            if response.status_code != 206:
-                self._start_over(response.headers.get("ETag", ""))
-            elif not content_range.startswith(f"bytes {have}-"):
-                raise ValueError(f"asked for the bytes from {have}, got {content_range!r}")
+            end: int | None
+            if response.status_code == 206:
+                end, is_last = self._go_on(response, have)
+            else:
+                end, is_last = self._start_over(response), True
             for chunk in response.iter_raw():
                 self._file.write(chunk)
+        if end not in (None, self._file.tell()):
+            raise ValueError(f"should end at {end}, and ends at {self._file.tell()}")
+        return is_last
 
-    def _start_over(self, etag: str) -> None:
+    def _go_on(self, response: httpx.Response, have: int) -> tuple[int, bool]:
+        """Return where this part ends, and whether it is the last one."""
+        # A server may ignore If-Range, and may send less than it was asked for.
+        etag = response.headers.get("ETag")
+        if etag != self._etag:
+            raise ValueError(f"got a part of the version {etag}, not of {self._etag or 'any'}")
+        content_range = response.headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", content_range)
+        if match is None or int(match[1]) != have or int(match[2]) < have:
+            raise ValueError(f"asked for the bytes from {have}, got {content_range!r}")
+        end = int(match[2]) + 1
+        return end, match[3] == str(end)
+
+    def _start_over(self, response: httpx.Response) -> int | None:
+        """Return where the body ends; None if its framing shows that."""
+        if response.status_code != 200:
+            raise ValueError(f"asked for a file, got {response.status_code}")
+        length = response.headers.get("Content-Length")
+        if (
+            length is None
+            and response.http_version.startswith("HTTP/1")
+            and "Transfer-Encoding" not in response.headers
+        ):
+            raise ValueError("it would end with its connection, whole or not")
         self._file.seek(0)
         self._file.truncate()
+        etag = response.headers.get("ETag", "")
         # A weak one doesn't tell whether it is the same to the byte.
         self._etag = "" if etag.startswith("W/") else etag
+        return None if length is None else int(length)
 
 
 # What happens -----------------------------------------------------------------------------------

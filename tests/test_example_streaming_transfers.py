@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from httpx_safe_retry import (
     Backoff,
+    PermanentFailureError,
     RetryError,
     RetryPolicy,
     RetryTransport,
@@ -95,10 +97,24 @@ def test_it_is_made_anew_only_so_often() -> None:
     with (
         LoopbackServer(Fault(request_bytes=100_000), repeat=True) as server,
         client_for(server, replay_limit=50_000) as client,
-        pytest.raises(UncertainWriteError),
+        pytest.raises(UncertainWriteError) as raised,
     ):
         example.upload(client, "/", body, restarts=1)
     assert body.made == 2
+    assert isinstance(raised.value.__cause__, httpx.TransportError)
+    assert not isinstance(raised.value.__cause__, RetryError)
+
+
+@pytest.mark.parametrize("answers", [(401,), (429, 401)], ids=str)
+def test_what_refuses_it_at_last_says_nothing_about_the_one_before(answers: Any) -> None:
+    with (
+        LoopbackServer(Fault(), *answers) as server,
+        client_for(server, replay_limit=50_000) as client,
+        pytest.raises(UncertainWriteError) as raised,
+    ):
+        example.upload(client, "/", Generated())
+    assert len(server.ledger) == 1
+    assert isinstance(raised.value.__cause__, PermanentFailureError)
 
 
 def test_it_is_not_made_anew_where_that_is_not_what_was_missing() -> None:
@@ -185,31 +201,159 @@ def test_a_body_that_is_all_there_but_for_its_end_is_whole(tmp_path: Path) -> No
     assert ranges(server) == [False, True]
 
 
-def test_another_part_than_was_asked_for_is_an_error(tmp_path: Path) -> None:
-    wrong = ServerResponse(
-        status=206, headers={"Content-Range": "bytes 0-9/10"}, body=example.ROWS[:10]
+def start_of(request: ServerRequest) -> int:
+    return int(request.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+
+
+def part(
+    first: int, *, end: int = len(example.ROWS), etag: str | None = '"v1"', of: str = ""
+) -> ServerResponse:
+    total = of or str(len(example.ROWS))
+    headers = {"Content-Range": f"bytes {first}-{end - 1}/{total}"}
+    if etag is not None:
+        headers["ETag"] = etag
+    return ServerResponse(status=206, headers=headers, body=example.ROWS[first:end])
+
+
+def resumed_by(give: Callable[[int], ServerResponse]) -> LoopbackServer:
+    """A server that breaks off once, and then gives what `give` makes of the start asked for."""
+
+    def handler(request: ServerRequest) -> ServerResponse:
+        if "Range" in request.headers:
+            return give(start_of(request))
+        answer: ServerResponse = example.serve(request)
+        return answer
+
+    return LoopbackServer(BROKEN, handler=handler)
+
+
+def refused(server: LoopbackServer, target: Path) -> str:
+    """Download into a file that must not get its name; what is wrong with it."""
+    with server, client_for(server) as client, pytest.raises(ValueError, match=" ") as raised:
+        example.download(client, "/rows", target)
+    assert not target.exists()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("of", ["", "*"], ids=["a total", "no total"])
+def test_parts_that_are_shorter_than_asked_for_are_put_together(
+    tmp_path: Path, waits: list[float], of: str
+) -> None:
+    target = tmp_path / "rows.csv"
+    whole = len(example.ROWS)
+
+    def capped(first: int) -> ServerResponse:
+        if first == whole:
+            return ServerResponse(status=416, headers={"Content-Range": f"bytes */{whole}"})
+        return part(first, end=min(first + 100_000, whole), of=of)
+
+    with resumed_by(capped) as server, client_for(server) as client:
+        example.download(client, "/rows", target)
+    assert target.read_bytes() == example.ROWS
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("etag", ['"v2"', None], ids=["another version", "who knows which"])
+def test_a_part_that_is_not_of_the_same_version_is_an_error(
+    tmp_path: Path, etag: str | None
+) -> None:
+    server = resumed_by(lambda first: part(first, etag=etag))
+    assert "version" in refused(server, tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [
+        pytest.param(-10, len(example.ROWS), id="from before"),
+        pytest.param(10, len(example.ROWS), id="from behind"),
+        pytest.param(0, 0, id="nothing at all"),
+    ],
+)
+def test_another_part_than_was_asked_for_is_an_error(tmp_path: Path, first: int, end: int) -> None:
+    server = resumed_by(lambda asked: part(asked + first, end=end or asked))
+    assert "asked for the bytes from" in refused(server, tmp_path / "rows.csv")
+
+
+def test_a_part_without_a_range_is_an_error(tmp_path: Path) -> None:
+    parts = ServerResponse(status=206, headers={"ETag": '"v1"'}, body=b"--boundary--")
+    server = LoopbackServer(BROKEN, parts, handler=example.serve)
+    assert "asked for the bytes from" in refused(server, tmp_path / "rows.csv")
+
+
+def test_a_part_that_nobody_asked_for_is_an_error(tmp_path: Path) -> None:
+    assert "version" in refused(LoopbackServer(part(0, end=10)), tmp_path / "rows.csv")
+
+
+def test_a_part_that_is_shorter_than_it_says_is_an_error(tmp_path: Path) -> None:
+    server = resumed_by(lambda first: replace(part(first), body=b"the end"))
+    assert f"should end at {len(example.ROWS)}" in refused(server, tmp_path / "rows.csv")
+
+
+def test_a_body_that_ends_with_its_connection_may_be_cut_and_is_an_error(tmp_path: Path) -> None:
+    cut = ServerResponse(
+        raw=b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + example.ROWS[:70_000]
     )
-    with (
-        LoopbackServer(BROKEN, wrong, handler=example.serve) as server,
-        client_for(server) as client,
-        pytest.raises(ValueError, match="bytes 0-9/10"),
-    ):
-        example.download(client, "/rows", tmp_path / "rows.csv")
+    assert "end with its connection" in refused(LoopbackServer(cut), tmp_path / "rows.csv")
+
+
+def test_a_redirect_that_is_not_followed_is_no_file(tmp_path: Path) -> None:
+    moved = ServerResponse(status=302, headers={"Location": "/elsewhere"}, body=b"look there")
+    assert "302" in refused(LoopbackServer(moved), tmp_path / "rows.csv")
+
+
+class Body(httpx.SyncByteStream):
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"a,b\n"
+
+
+def download_from(response: httpx.Response, target: Path) -> None:
+    transport = RetryTransport(httpx.MockTransport(lambda request: response))
+    with httpx.Client(transport=transport) as client:
+        example.download(client, "https://api.example.com/rows", target)
+
+
+def test_the_end_of_a_stream_of_http2_is_the_end_of_the_body(tmp_path: Path) -> None:
+    response = httpx.Response(200, stream=Body(), extensions={"http_version": b"HTTP/2"})
+    download_from(response, tmp_path / "rows.csv")
+    assert (tmp_path / "rows.csv").read_bytes() == b"a,b\n"
+
+
+def test_a_transport_that_does_not_count_is_not_believed(tmp_path: Path) -> None:
+    response = httpx.Response(200, headers={"Content-Length": "100000"}, stream=Body())
+    with pytest.raises(ValueError, match="should end at 100000, and ends at 4"):
+        download_from(response, tmp_path / "rows.csv")
     assert not (tmp_path / "rows.csv").exists()
 
 
-def test_a_body_that_always_breaks_raises_the_error_of_httpx(
-    tmp_path: Path, waits: list[float]
-) -> None:
+def test_a_body_that_grows_each_time_may_break_as_often_as_it_does(tmp_path: Path) -> None:
+    target = tmp_path / "rows.csv"
     broken = Fault(response_bytes=70_000)
     with (
         LoopbackServer(broken, repeat=True, handler=example.serve) as server,
+        client_for(server) as client,
+    ):
+        example.download(client, "/rows", target, resumes=1)
+    assert target.read_bytes() == example.ROWS
+    assert len(server.requests) == 7
+
+
+def whole_each_time(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(body=example.ROWS)
+
+
+@pytest.mark.parametrize("lengths", [[70_000, 70_000, 70_000], [80_000, 70_000, 80_000]])
+def test_a_body_that_breaks_and_does_not_grow_raises_the_error_of_httpx(
+    tmp_path: Path, waits: list[float], lengths: list[int]
+) -> None:
+    breaks = [Fault(response_bytes=length) for length in lengths]
+    with (
+        LoopbackServer(*breaks, handler=whole_each_time) as server,
         client_for(server) as client,
         pytest.raises(httpx.RemoteProtocolError) as raised,
     ):
         example.download(client, "/rows", tmp_path / "rows.csv", resumes=2)
     assert not isinstance(raised.value, RetryError)
-    assert ranges(server) == [False, True, True]
+    assert len(server.requests) == 3
     assert len(waits) == 2
     assert not (tmp_path / "rows.csv").exists()
 
