@@ -10,6 +10,10 @@ That time is a promise of the server's, like a key would be. It must cover all t
 for a lookup that does not read from a replica or a cache. Where nobody gives you such a promise,
 never send again: leave the order to a person.
 
+A sending that is refused after an uncertain one settles nothing: a server that takes each reference
+once answers 409 *because* the first one was taken. So look once more, and if nothing is found, it
+stays uncertain.
+
 Store the reference before you send, as `payments_client.py` does with its keys: after a crash, look
 for it first.
 
@@ -30,6 +34,7 @@ from dataclasses import dataclass
 import httpx
 
 from httpx_safe_retry import (
+    RetryError,
     RetryPolicy,
     RetryTransport,
     UncertainWriteError,
@@ -76,22 +81,30 @@ class OrdersClient:
         Raises `UncertainWriteError` if that could not be found out. After `NotCreatedError` and any
         other `RetryError` it did not happen.
         """
+        doubt: UncertainWriteError | None = None
         for _ in range(sendings):
+            refusal: RetryError | None = None
             try:
                 response = self._http.post("/orders", json={"reference": reference, "item": item})
                 raise_for_outcome(response)
                 return Order(**response.json())
             except UncertainWriteError as error:
-                try:
-                    found = self.settle(reference)
-                except Exception:
-                    # Whatever became of the lookup, it is the order that is uncertain.
-                    raise error from error.__cause__
-                if found is None and error.report.executed:
-                    # Confirmed, and yet not to be found: the lookup can't be relied on.
+                doubt = error
+            except RetryError as error:
+                if doubt is None:
                     raise
+                refusal = error
+            try:
+                found = self.settle(reference)
+            except Exception:
+                # Whatever became of the lookup, it is the order that is uncertain.
+                raise doubt from refusal or doubt.__cause__
             if found is not None:
                 return found
+            if refusal is not None or doubt.report.executed:
+                # Refused, perhaps as a second one, or confirmed, and yet not to be found: the
+                # lookup can't be relied on.
+                raise doubt from refusal or doubt.__cause__
         raise NotCreatedError(reference)
 
     def settle(self, reference: str) -> Order | None:

@@ -10,6 +10,7 @@ import pytest
 from httpx_safe_retry import (
     Outcome,
     PermanentFailureError,
+    RetryError,
     RetryPolicy,
     RetryTransport,
     UncertainWriteError,
@@ -39,7 +40,7 @@ class Shop:
         self.requests: list[httpx.Request] = []
         self.server = LoopbackServer(*script, handler=self.orders)
 
-    def create(self) -> Any:
+    def create(self, *, sendings: int = 2) -> Any:
         with (
             self.server,
             httpx.Client(
@@ -51,7 +52,7 @@ class Shop:
             client = example.OrdersClient(
                 http, settled_after=30.0, now=self.clock.monotonic, sleep=self.clock.advance
             )
-            return client.create("ref-1", "a bread", sendings=2)
+            return client.create("ref-1", "a bread", sendings=sendings)
 
     @property
     def sent(self) -> int:
@@ -142,4 +143,53 @@ def test_an_order_that_was_confirmed_is_never_sent_again() -> None:
     with pytest.raises(UncertainWriteError) as raised:
         shop.create()
     assert raised.value.report.executed
+    assert type(raised.value.__cause__) is httpx.RemoteProtocolError
     assert shop.sent == 1
+
+
+class TakesEachReferenceOnce(Shop):
+    """Refuses a second order of the same reference, as soon as the first one has come."""
+
+    def __init__(self, *script: Any, refusal: int = 409, late: float) -> None:
+        super().__init__(late=late)
+        self.refusal = refusal
+        self.came = 0
+        self.server = LoopbackServer(*script, handler=self.take)
+
+    def take(self, request: ServerRequest) -> ServerResponse:
+        self.came += request.method == "POST"
+        if request.method == "POST" and self.came > 1:
+            return ServerResponse(status=self.refusal)
+        answer: ServerResponse = self.orders(request)
+        return answer
+
+
+@pytest.mark.parametrize("refusal", [409, 429])
+def test_an_order_that_is_refused_after_an_uncertain_one_is_looked_for_again(refusal: int) -> None:
+    shop = TakesEachReferenceOnce(LOST_ANSWER, refusal=refusal, late=60.0)
+    assert shop.create() == example.Order("N-1", "ref-1")
+    assert shop.sent == 2
+
+
+@pytest.mark.parametrize("refusal", [409, 429])
+def test_an_order_that_is_refused_after_an_uncertain_one_and_not_found_stays_uncertain(
+    refusal: int,
+) -> None:
+    shop = TakesEachReferenceOnce(LOST_ANSWER, refusal=refusal, late=99.0)
+    with pytest.raises(UncertainWriteError) as raised:
+        shop.create(sendings=3)
+    assert isinstance(raised.value.__cause__, RetryError)
+    assert raised.value.__cause__.response is not None
+    assert raised.value.__cause__.response.status_code == refusal
+    assert shop.sent == 2
+
+
+def test_an_order_that_is_refused_after_an_uncertain_one_stays_so_when_nobody_can_be_asked() -> (
+    None
+):
+    nothing = ServerResponse(body=b"[]")
+    shop = TakesEachReferenceOnce(LOST_ANSWER, *[nothing] * 8, None, 503, 503, late=99.0)
+    with pytest.raises(UncertainWriteError) as raised:
+        shop.create()
+    assert isinstance(raised.value.__cause__, PermanentFailureError)
+    assert shop.sent == 2
