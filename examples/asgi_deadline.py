@@ -9,7 +9,7 @@ plain ASGI and goes around any application; FastAPI and Starlette put it there t
 
 It then holds in endpoints of both kinds (`async def`, and `def`, which run in threads), in their
 dependencies, and in all that they start, background tasks included. What may outlast the request is
-started in a context of its own: `asyncio.create_task(work(), context=contextvars.Context())`.
+started in a context of its own: `contextvars.Context().run(asyncio.create_task, work())`.
 
 1. Over a socket: the service stops asking when the gateway stops waiting.
 2. Without the middleware it goes on for nobody, with all its retries.

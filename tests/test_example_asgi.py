@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -111,3 +114,23 @@ def test_the_middleware_looks_for_the_header_it_is_told() -> None:
 )
 def test_the_middleware_sets_no_deadline_for(scope: dict[str, Any]) -> None:
     assert told(scope) is None
+
+
+class StartsWork(Application):
+    """Leaves the sending to a task, which it starts as the example says."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        (started,) = re.findall(r"`(.*asyncio\.create_task.*)`", str(example.__doc__))
+
+        async def work() -> None:
+            await super(StartsWork, self).__call__(scope, receive, send)
+
+        await eval(started, {"asyncio": asyncio, "contextvars": contextvars, "work": work})
+
+
+def test_what_is_started_in_a_context_of_its_own_may_outlast_the_request() -> None:
+    application = StartsWork()
+    middleware = example.DeadlineMiddleware(application)
+    scope = {"type": "http", "headers": [(b"x-deadline-ms", b"60000")]}
+    anyio.run(middleware, scope, None, None)
+    assert application.told == [None]
