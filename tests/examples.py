@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-_EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def shown_by(name: str) -> str:
     """Run an example, and return what it prints. Warnings are errors, and it fits 80 columns."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", _EXAMPLES / name],
+        [sys.executable, "-W", "error", EXAMPLES / name],
         capture_output=True,
         text=True,
         timeout=60,
@@ -27,7 +27,7 @@ def shown_by(name: str) -> str:
 
 def loaded(name: str) -> ModuleType:
     """Import an example."""
-    path = _EXAMPLES / name
+    path = EXAMPLES / name
     spec = importlib.util.spec_from_file_location(f"examples.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,26 +10,18 @@ import pytest
 
 from httpx_safe_retry import RetryPolicy, RetryTransport
 
-LOST_RESPONSE = Path(__file__).parent.parent / "examples" / "lost_response.py"
+from .examples import loaded, shown_by
 
 
 def test_lost_response_shows_for_both_clients_what_it_promises() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", LOST_RESPONSE],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    printed = shown_by("lost_response.py")
     for client in ("httpx.Client", "httpx.AsyncClient"):
-        shown = done.stdout.partition(f"  {client}  ")[2]
+        shown = printed.partition(f"  {client}  ")[2]
         assert "UncertainWriteError" in shown
         assert "Nobody knows whether the operation happened" in shown
         assert '201 {"receipt": "R-1001"' in shown
         assert "waits 1.000 s (retry-after)" in shown
-    assert done.stdout.endswith("All of it is so.\n")
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert printed.endswith("All of it is so.\n")
 
 
 class SendsAgainUnseen(httpx.HTTPTransport):
@@ -91,15 +79,6 @@ def test_lost_response_exits_with_1_when(
             return client.request(method, url, **more)
 
     with pytest.raises(SystemExit) as ended:
-        getattr(loaded(LOST_RESPONSE), scenario)(send)
+        getattr(loaded("lost_response.py"), scenario)(send)
     assert ended.value.code == 1
     assert "[NOT SO]" in capsys.readouterr().out.splitlines()[-1]
-
-
-def loaded(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

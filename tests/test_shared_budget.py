@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import re
@@ -12,26 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+from .examples import EXAMPLES, loaded
+
+example = loaded("shared_budget.py")
+
 A = ("https", "a.example", None)
 B = ("https", "b.example", 8443)
-
-
-def load_example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("shared_budget", EXAMPLES / "shared_budget.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-example = load_example()
 
 
 @pytest.fixture

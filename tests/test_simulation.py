@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "thundering_herd.py"
+from .examples import EXAMPLES, loaded
+
+SCRIPT = EXAMPLES / "thundering_herd.py"
 JITTERED = ["full", "equal", "decorrelated"]
 
-
-def load_example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("thundering_herd", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look for the module of their annotations.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-simulation: Any = load_example()
+simulation: Any = loaded("thundering_herd.py")
 
 
 def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
