@@ -73,6 +73,7 @@ SHELL = {
     "_streams",
     "_table",
     "_tasks",
+    "_terminal",
     "_threads",
     "_transport",
     "_trials",

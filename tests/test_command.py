@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import h2.config
 import h2.connection
@@ -20,7 +20,8 @@ import pytest
 from httpx_safe_retry import Outcome, RetryPolicy, StopReason, _course, _table, _trials
 from httpx_safe_retry._cli import main
 from httpx_safe_retry._decide import Decision, Facts, decide
-from httpx_safe_retry._trials import ERRORS
+from httpx_safe_retry._terminal import wrapped
+from httpx_safe_retry._trials import CASES, ERRORS
 from tests.library import httpcore
 
 README = Path(__file__).parent.parent / "README.md"
@@ -60,8 +61,13 @@ def refused(said: Said, *arguments: str) -> str:
     assert exit_.value.code == 2
     out, err = said.readouterr()
     assert out == ""
-    assert all(len(line) <= 130 for line in err.splitlines())
-    return err
+    assert err.isascii()
+    assert [line for line in err.splitlines() if len(line) > 80] == []
+    return in_one_line(err)
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -70,6 +76,17 @@ def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def run_into(file: IO[bytes], line: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "httpx_safe_retry", *line.split()],
+        stdout=file,
+        stderr=subprocess.PIPE,
+        # Without a buffer there is nothing left to write at the exit.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         check=False,
     )
 
@@ -253,7 +270,7 @@ def test_a_retry_is_explained_to_its_end(capsys: Said) -> None:
     assert rows(text) == {
         "attempt": "1 of 3",
         "came back": "answered 503 Service Unavailable",
-        "it proves": "ambiguous: the server may have run it",
+        "it proves": "ambiguous: it may have run",
         "replay-safe": "yes: it carries an idempotency key",
         "next": "sent again after 0 s to 0.1 s (backoff), if the budget allows",
         "outcome": "uncertain_write",
@@ -270,8 +287,8 @@ def test_an_end_is_explained(capsys: Said) -> None:
     assert text.splitlines()[0] == "POST without an idempotency key"
     assert rows(text) == {
         "attempt": "1 of 3",
-        "came back": "ReadTimeout: not safe to send again",
-        "it proves": "ambiguous: the server may have run it",
+        "came back": "ReadTimeout",
+        "it proves": "ambiguous: it may have run",
         "replay-safe": "no: sending it again could run it twice",
         "next": "not sent again",
         "outcome": "uncertain_write",
@@ -290,7 +307,7 @@ def test_an_end_is_explained(capsys: Said) -> None:
         ("POST --status 503 --idempotent yes", "replay-safe", "yes: POST is declared idempotent"),
         ("GET --status 503 --idempotent no", "next", "not sent again"),
         ("POST --error ConnectError", "replay-safe", "yes: no attempt has run it so far"),
-        ("POST --error ConnectError", "it proves", "not_sent: it never went out whole"),
+        ("POST --error ConnectError", "it proves", "not_sent: it was not sent"),
         ("POST --error ConnectError", "executed", "False: the server provably did not run it"),
         ("POST --status 429", "outcome", "exhausted"),
         ("PUT --status 404", "outcome", "permanent_failure"),
@@ -298,7 +315,7 @@ def test_an_end_is_explained(capsys: Said) -> None:
         ("POST --status 201", "outcome", "success"),
         ("POST --status 201", "executed", "True: the server ran it"),
         ("POST --status 201", "you get", "the response"),
-        ("POST --status 201", "it proves", "executed: the server ran it"),
+        ("POST --status 201", "it proves", "executed: it ran"),
         ("GET --status 799", "came back", "answered 799"),
         (
             "GET --status 429 --retry-after 7",
@@ -308,7 +325,23 @@ def test_an_end_is_explained(capsys: Said) -> None:
         (
             "GET --status 429 --retry-after 120",
             "came back",
-            "answered 429 Too Many Requests, which asked for 120 s, more than 60 s",
+            "answered 429 Too Many Requests",
+        ),
+        ("GET --status 429 --retry-after 120", "Retry-After", "120 s: cut to 60 s"),
+        ("POST --status 503", "came back", "answered 503 Service Unavailable"),
+        ("GET --error ReadError --max-attempts 1", "came back", "ReadError"),
+        ("GET --status 503 --after 503 --after 429", "came back", "answered 503 Service"),
+        ("POST --error no-head", "came back", "ReadError"),
+        ("GET --error other", "you get", "the RuntimeError as it was"),
+        ("GET --error cancelled", "outcome", "cancelled"),
+        ("POST --error own-body", "you get", "the ReadError as it was"),
+        ("POST --error unsendable", "it proves", "not_sent: it was not sent"),
+        ("POST --error lost-body", "executed", "True: the server ran it"),
+        ("POST --after refused-stream --status 200", "outcome", "success"),
+        (
+            "POST --key --status 503 --replayed",
+            "came back",
+            "answered 503 Service Unavailable, the recorded result of this key",
         ),
         ("GET --status 503 --retry-after soon", "Retry-After", "not followed: malformed: 'soon'"),
         ("GET --status 503 --retry-after s\u00f6on", "Retry-After", "not followed: malformed"),
@@ -334,6 +367,35 @@ def test_an_explanation_tells(capsys: Said, line: str, label: str, words: str) -
     assert rows(printed(capsys, f"explain {line}"))[label].startswith(words)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["POST --status 503", "POST --error ReadTimeout", "GET --status 503 --max-attempts 1"],
+)
+def test_what_came_back_is_told_without_what_follows(capsys: Said, line: str) -> None:
+    came = rows(printed(capsys, f"explain {line}"))["came back"]
+    assert came in {"answered 503 Service Unavailable", "ReadTimeout"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_further_row_of_the_table_can_be_explained(capsys: Said, name: str) -> None:
+    evidence, *cells = parsed(the_table(capsys))[CASES[name].label]
+    for (method, keyed), cell in zip(_table.KINDS, cells, strict=True):
+        line = f"explain {method} {'--key' if keyed else ''} --error {name}"
+        found = rows(printed(capsys, line))
+        assert found["next"].startswith("sent again") == cell.startswith("retry")
+        assert found["you get"].endswith("as it was") == (cell == "as it is")
+        if (method, keyed) == ("POST", False):
+            assert found["it proves"].startswith(f"{evidence}: ")
+
+
+def test_a_conflict_of_a_key_is_worth_another_try_later(capsys: Said) -> None:
+    text = in_one_line(printed(capsys, "explain POST --key --status 409"))
+    assert "because the same again, at once, is not expected to help." in text
+    assert "send the same again later" in text
+    text = in_one_line(printed(capsys, "explain POST --status 409"))
+    assert "because the same again is not expected to help." in text
+
+
 def test_a_date_is_told_from_now(capsys: Said) -> None:
     assert main(["explain", "GET", "--status", "503", "--retry-after", RFC_DATE]) == 0
     found = rows(capsys.readouterr().out)
@@ -343,12 +405,15 @@ def test_a_date_is_told_from_now(capsys: Said) -> None:
 RFC_DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
-def test_a_long_line_goes_on_under_itself_and_keeps_a_number_with_its_unit(capsys: Said) -> None:
-    text = printed(capsys, "explain GET --status 429 --retry-after 120")
+def test_a_long_line_goes_on_under_itself(capsys: Said) -> None:
     assert (
-        "came back    answered 429 Too Many Requests, which asked for 120 s, more than\n"
-        "             60 s\n"
-    ) in text
+        "you get      the response, of which raise_for_outcome makes\n"
+        "             RetriesExhaustedError\n"
+    ) in printed(capsys, "explain GET --status 503")
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    assert wrapped("more than 60 s or 1 second", 13) == ["more than", "60 s or 1", "second"]
 
 
 def test_no_budget_ends_an_explanation(capsys: Said) -> None:
@@ -380,7 +445,15 @@ def test_each_error_is_explained_as_it_is_handled(capsys: Said, name: str, ask: 
 def test_an_unknown_error_is_told_the_known_ones(capsys: Said) -> None:
     words = refused(capsys, "explain", "GET", "--error", "Timeout")
     assert "'Timeout' is no error that an attempt ends in" in words
-    assert all(re.search(rf"\b{name}\b", words) for name in ERRORS)
+    assert f"Those are: {', '.join([*ERRORS, *CASES])}" in words
+
+
+def test_the_help_names_each_error(capsys: Said) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    words = in_one_line(capsys.readouterr().out)
+    assert f" {', '.join(ERRORS)} " in words
+    assert all(f" {name} {case.label} " in words for name, case in CASES.items())
 
 
 @pytest.mark.parametrize(
@@ -400,9 +473,26 @@ def test_a_status_has_three_digits(capsys: Said, status: str, option: str) -> No
         (["explain"], "required: METHOD"),
         (["explain", "GET"], "one of the arguments --status --error is required"),
         (["explain", "GET", "--status", "503", "--error", "ReadError"], "not allowed with"),
-        (["explain", "GET", "--error", "ReadError", "--retry-after", "1"], "it needs --status"),
+        (
+            ["explain", "GET", "--error", "ReadError", "--retry-after", "1"],
+            "--retry-after belongs to an answer: it needs --status",
+        ),
+        (
+            ["explain", "GET", "--error", "ReadError", "--replayed"],
+            "--replayed belongs to an answer: it needs --status",
+        ),
         (["explain", "G T", "--status", "503"], "'G T' is no HTTP method"),
-        (["explain", "G\u00c9T", "--status", "503"], "is no HTTP method"),
+        (["explain", "G\u00c9T", "--status", "503"], "'G\\xc9T' is no HTTP method"),
+        (["explain", "GET", "--status", "503", "\u20ac\x1b[31m"], "arguments: \\u20ac\\x1b[31m"),
+        (["explain", "GET", "--status", "5" * 300], "555555"),
+        (
+            ["explain", "GET", "--status", "503", "--max-attempts", "1001"],
+            "--max-attempts: no more than 1000 are played here",
+        ),
+        (
+            ["explain", "GET", "--after", "own-body", "--status", "200"],
+            "there would be no attempt 2: it ends with attempt 1",
+        ),
         (["explain", "GET", "--status", "503", "--max-attempts", "0"], "max_attempts must be at"),
         (
             ["explain", "POST", "--status", "503", "--after", "ReadTimeout"],
@@ -433,11 +523,18 @@ def test_what_can_not_be_answered_is_refused(
         "explain POST --key --status 503",
         "explain POST --error RemoteProtocolError",
         "explain POST --status 201",
-        f"explain {'LONG-' * 3}METHOD --status 429 --retry-after 86400",
+        f"explain {'LONG-' * 30}METHOD --status 429 --retry-after 86400",
+        f"explain {'LONG' * 30} --status 503 --idempotent yes",
+        f"explain GET --status 503 --retry-after {'9' * 300}",
+        "explain POST --key --status 503 --replayed",
         f"explain GET --status 503 --retry-after {'x' * 300}",
     ],
 )
-def test_each_line_is_plain_and_fits_80_columns(capsys: Said, line: str) -> None:
+@pytest.mark.parametrize("columns", ["80", "200", "60"])
+def test_each_line_is_plain_and_fits_80_columns(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, line: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     with suppress(SystemExit):
         main(line.split())
     out, err = capsys.readouterr()
@@ -532,13 +629,38 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
-        done = subprocess.run(
-            [sys.executable, "-m", "httpx_safe_retry", "table"],
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
+        done = run_into(closed, "table")
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has another error for it")
+@pytest.mark.parametrize("line", ["explain GET --status 200", "--help", "explain --help"])
+def test_a_short_answer_that_nobody_reads_is_no_error_either(line: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = run_into(closed, line)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is full")
+@pytest.mark.parametrize("line", ["table", "explain GET --status 200", "--help"])
+def test_an_answer_that_can_not_be_written_is_said_to_be_lost(line: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run_into(full, line)
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("python -m httpx_safe_retry: can't write the answer: No space left")
+    assert len(line) <= 80
+
+
+@pytest.mark.parametrize("line", ["table", "--help"])
+def test_without_an_output_it_says_so(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as ended:
+        main([line])
+    words = "python -m httpx_safe_retry: there is no standard output to write to"
+    assert ended.value.code == words
 
 
 def test_the_answers_are_about_the_default_policy(capsys: Said) -> None:

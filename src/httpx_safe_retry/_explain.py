@@ -31,12 +31,13 @@ _BECAUSE = {
     StopReason.CANCELLED: "it was cancelled",
 }
 
-_PROVED = {
+PROVED = {
     Evidence.EXECUTED: "ran",
     Evidence.REFUSED: "did not run",
     Evidence.NOT_SENT: "was not sent",
     Evidence.AMBIGUOUS: "may have run",
 }
+"""What an attempt's evidence says of the request."""
 
 
 def seconds(value: float) -> str:
@@ -81,6 +82,8 @@ def _ended(report: RetryReport) -> str:
 
 def _because(report: RetryReport) -> str:
     words = _BECAUSE[report.stop_reason]
+    if report.stop_reason is StopReason.NOT_TRANSIENT and _is_keyed_conflict(report):
+        words = "the same again, at once, is not expected to help"
     if report.stop_reason is StopReason.DEADLINE and report.deadline is not None:
         words += f" within its {seconds(report.deadline)}"
     return words
@@ -94,7 +97,7 @@ def _result(attempt: Attempt) -> str:
 def _attempt(attempt: Attempt, is_write: bool) -> str:
     facts = [seconds(attempt.elapsed)]
     if is_write or attempt.evidence is Evidence.NOT_SENT:
-        facts.append(_PROVED[attempt.evidence])
+        facts.append(PROVED[attempt.evidence])
     if attempt.error_text:
         facts.append(f'"{attempt.error_text}"')
     words = f"{attempt.reason} ({'; '.join(facts)})"
@@ -109,9 +112,7 @@ def _advice(report: RetryReport) -> list[str]:
     if report.outcome is Outcome.UNCERTAIN_WRITE:
         return _advice_on_uncertainty(report)
     known = ["The operation did not happen."] if report.is_write else []
-    if report.idempotency_key_present and report.attempts and report.attempts[-1].status == 409:
-        # Of another request, of which this report knows nothing: one that was cut off by a crash,
-        # say (draft-ietf-httpapi-idempotency-key-header-07 section 2.7).
+    if _is_keyed_conflict(report):
         return [
             "This request did not run. If you have sent its key before, that request may be "
             "running, or may have run: send the same again later, or look up what became of it."
@@ -121,6 +122,15 @@ def _advice(report: RetryReport) -> list[str]:
     if not report.replay_safe:
         return [*known, "Send it again only if running it twice does no harm."]
     return [*known, f"It can be sent again{_when(report)}."]
+
+
+def _is_keyed_conflict(report: RetryReport) -> bool:
+    # Its conflict may be with another request of the same key, of which this report knows nothing:
+    # one that was cut off by a crash, say (draft-ietf-httpapi-idempotency-key-header-07 section
+    # 2.7).
+    if not (report.idempotency_key_present and report.attempts):
+        return False
+    return report.attempts[-1].status == 409
 
 
 def _advice_on_uncertainty(report: RetryReport) -> list[str]:

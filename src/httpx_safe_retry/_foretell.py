@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from . import _trials as trials
-from ._explain import seconds
+from ._explain import PROVED, seconds
 from ._facts import facts_of
 from ._frozen import FrozenRequest
-from ._outcome import Evidence
+from ._outcome import Verdict
 from ._policy import RetryPolicy
 from ._report import Attempt
+from ._terminal import WIDTH, Paint, wrapped
 from ._trials import Ending, Trial
-
-Paint = Callable[[str, str], str]
-"""Gives a text the colour of a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +30,21 @@ class Question:
 def lines(asked: Question, paint: Paint) -> Iterator[str]:
     """Yield the lines of the answer. Raises `ValueError` if it never comes to that attempt."""
     number = len(asked.endings)
-    longest, shortest = _run(asked, 0.0), _run(asked, _ALMOST_ONE)
+    longest, shortest = _run(asked, asked.policy, 0.0), _run(asked, asked.policy, _ALMOST_ONE)
     if not longest.sent(number):
         made = len(longest.report.attempts)
         raise ValueError(f"there would be no attempt {number}: it ends with attempt {made}")
     attempt, least = (trial.report.attempts[number - 1] for trial in (longest, shortest))
-    yield f"{asked.method} {'with' if asked.keyed else 'without'} an idempotency key"
+    yield from wrapped(f"{asked.method} {'with' if asked.keyed else 'without'} an idempotency key")
     yield ""
     yield from _row("attempt", f"{number} of {asked.policy.max_attempts}")
-    yield from _row("came back", attempt.reason)
+    yield from _row("came back", _came_back(asked))
     if attempt.anomaly is not None:
         yield from _row("Retry-After", f"not followed: {attempt.anomaly}")
-    yield from _row("it proves", f"{attempt.evidence}: {_PROVED[attempt.evidence]}")
+    elif attempt.retry_after is not None and attempt.retry_after > asked.policy.retry_after_max:
+        longest_wait = seconds(asked.policy.retry_after_max)
+        yield from _row("Retry-After", f"{seconds(attempt.retry_after)}: cut to {longest_wait}")
+    yield from _row("it proves", f"{attempt.evidence}: it {PROVED[attempt.evidence]}")
     yield from _row("replay-safe", _safety(asked, longest))
     yield from _row("next", _next(attempt, least))
     yield ""
@@ -58,17 +58,21 @@ _ALMOST_ONE = 1.0 - 2.0**-53
 """The greatest that can be drawn from [0, 1)."""
 
 
-def _run(asked: Question, drawn: float) -> Trial:
-    request = trials.request_for(asked.method, keyed=asked.keyed)
-    return trials.run(request, asked.endings, policy=asked.policy, drawn=drawn)
+def _run(asked: Question, policy: RetryPolicy, drawn: float) -> Trial:
+    request = trials.request_for(asked.method, keyed=asked.keyed, endings=asked.endings)
+    return trials.run(request, asked.endings, policy=policy, drawn=drawn)
 
 
-_PROVED = {
-    Evidence.EXECUTED: "the server ran it",
-    Evidence.REFUSED: "the server did not run it",
-    Evidence.NOT_SENT: "it never went out whole",
-    Evidence.AMBIGUOUS: "the server may have run it",
-}
+def _came_back(asked: Question) -> str:
+    # An attempt's reason tells the decision as well; of one after which nothing is to be decided,
+    # it is what came back alone.
+    last, attempts = len(asked.endings), itertools.count(1)
+
+    def no_more(request: object, result: object) -> Verdict | None:
+        return Verdict(transient=False) if next(attempts) == last else None
+
+    trial = _run(asked, asked.policy.replace(classify=no_more), 0.0)
+    return trial.report.attempts[last - 1].reason
 
 
 def _safety(asked: Question, trial: Trial) -> str:
@@ -102,7 +106,7 @@ def _end(trial: Trial, paint: Paint) -> Iterator[str]:
     advice = report.explain().splitlines()[len(report.attempts) + 1 :]
     if advice:
         yield ""
-        yield from _wrapped(" ".join(advice), _WIDTH)
+        yield from wrapped(" ".join(advice))
 
 
 _EXECUTED = {
@@ -113,6 +117,8 @@ _EXECUTED = {
 
 
 def _result(trial: Trial) -> str:
+    if trial.as_it_was:
+        return f"the {trial.error} as it was"
     if not trial.response:
         return f"{trial.error}, which is a {trial.report.attempts[-1].error_type} as well"
     if trial.error is None:
@@ -120,16 +126,10 @@ def _result(trial: Trial) -> str:
     return f"the response, of which raise_for_outcome makes {trial.error}"
 
 
-_WIDTH, _LABEL = 80, 11
+_LABEL = 11
 
 
 def _row(label: str, text: str, paint: Callable[[str], str] = str) -> Iterator[str]:
-    for part in _wrapped(text, _WIDTH - _LABEL - 2):
+    for part in wrapped(text, WIDTH - _LABEL - 2):
         yield f"{label:{_LABEL}}  {paint(part)}"
         label = ""
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    # A number stays with its unit.
-    together = re.sub(r"(?<=\d) (?=s\b)", "\0", text)
-    return [line.replace("\0", " ") for line in textwrap.wrap(together, width)]

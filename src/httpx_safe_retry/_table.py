@@ -5,15 +5,14 @@ Answers and errors of the same consequences share a row; that they do is found o
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import _trials as trials
-from ._foretell import Paint
 from ._outcome import Evidence, Outcome
 from ._policy import DEFAULT_POLICY
-from ._trials import ERRORS, Ending, Trial
+from ._terminal import Paint, wrapped
+from ._trials import CASES, ERRORS, Ending, Trial
 
 KINDS = (("GET", False), ("PUT", False), ("POST", True), ("POST", False))
 """The kinds of request: method, and whether it carries an idempotency key."""
@@ -62,7 +61,7 @@ def sections() -> list[list[Row]]:
     return [
         [*_merged(_by_status()), *_answers()],
         _merged({name: _ask([trials.error(name)]) for name in ERRORS if _is_last(name)}),
-        list(_errors()),
+        [Row(case.label, _ask([case.ending])) for case in CASES.values()],
     ]
 
 
@@ -70,25 +69,24 @@ def lines(paint: Paint) -> Iterator[str]:
     """Yield the lines of the table. `paint(text, word)`: the text in the colour of the word."""
     yield _line("what came back", "proves", TITLES, lambda text, word: paint(text, "title"))
     for section in sections():
-        yield "-" * _WIDTH
+        yield _RULE
         for row in section:
-            first, *others = textwrap.wrap(row.label, _LABEL)
+            first, *others = wrapped(row.label, _LABEL)
             yield _line(first, row.follows.evidence, row.follows.cells, paint)
             yield from (f"  {other}" for other in others)
-    yield "-" * _WIDTH
+    yield _RULE
     for word, meaning in MEANINGS.items():
         yield paint(f"{word:{_CELL}}", word) + f"  {meaning}"
     yield ""
-    yield from textwrap.wrap(
+    yield from wrapped(
         f"At most {DEFAULT_POLICY.max_attempts} attempts in all. What something proves, it proves "
         "of a POST without a key: how far other requests got is not followed, since they may be "
-        "sent again in any case.",
-        _WIDTH,
+        "sent again in any case."
     )
 
 
 _LABEL, _CELL = 24, 9
-_WIDTH = _LABEL + (1 + len(KINDS)) * (2 + _CELL)
+_RULE = "-" * (_LABEL + (1 + len(KINDS)) * (2 + _CELL))
 
 
 def _line(label: str, evidence: str, cells: tuple[str, ...], paint: Paint) -> str:
@@ -97,14 +95,12 @@ def _line(label: str, evidence: str, cells: tuple[str, ...], paint: Paint) -> st
     return "  ".join([head, *painted, paint(cells[-1], cells[-1])])
 
 
-def _ask(
-    endings: list[Ending], *, at: int = 1, body: Callable[[], Iterator[bytes]] | None = None
-) -> Consequences:
+def _ask(endings: list[Ending], *, at: int = 1) -> Consequences:
     """Return what follows if attempt `at` ends like the last of these, and all after it."""
     met: list[Trial] = []
     for method, keyed in KINDS:
-        content = b"{}" if body is None else body()
-        met.append(trials.run(trials.request_for(method, keyed=keyed, content=content), endings))
+        request = trials.request_for(method, keyed=keyed, endings=endings)
+        met.append(trials.run(request, endings))
     last = [trial.report.attempts[at - 1] for trial in met if trial.sent(at)][-1]
     return Consequences(last.evidence, tuple(_word(trial, at) for trial in met))
 
@@ -148,27 +144,6 @@ def _answers() -> Iterator[Row]:
     recorded = ("Idempotent-Replayed", "true")
     yield Row("413 with Retry-After", _ask([asks]))
     yield Row("503 marked as replayed", _ask([trials.answer(503, recorded)]))
-    yield Row("200, lost in its body", _ask([trials.lost_in_the_body]))
     for status in (401, 404, 409):
         endings = [timeout, trials.answer(status)]
         yield Row(f"{status} after ReadTimeout", _ask(endings, at=2))
-
-
-def _errors() -> Iterator[Row]:
-    yield Row("untrusted certificate", _ask([trials.untrusted()]))
-    yield Row("network unreachable", _ask([trials.offline()]))
-    yield Row("proxy answered 407", _ask([_proxy("407 Proxy Authentication Required")]))
-    yield Row("proxy answered 503", _ask([_proxy("503 Service Unavailable")]))
-    yield Row("head never went out", _ask([trials.before_the_head]))
-    yield Row("HTTP/2 REFUSED_STREAM", _ask([trials.refused_stream()]))
-    yield Row("HTTP/2 GOAWAY, stream 0", _ask([trials.went_away(0)]))
-    yield Row("HTTP/2 GOAWAY below ours", _ask([trials.went_away(1)]))
-    yield Row("malformed answer", _ask([trials.malformed()]))
-    yield Row("unsendable request", _ask([trials.unsendable()]))
-    yield Row("error of your own body", _ask([trials.answer(200)], body=trials.failing_body))
-    yield Row("any other exception", _ask([trials.somebody_elses]))
-    yield Row("cancelled, Ctrl-C", _ask([trials.stopped]))
-
-
-def _proxy(text: str) -> Ending:
-    return trials.error("ProxyError", text=text)

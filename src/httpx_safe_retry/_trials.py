@@ -1,7 +1,8 @@
 """Requests that are sent nowhere: a real `RetryTransport` around one that plays what came back.
 
-What the command line shows is asked for here, and nothing of it is written down, so that it can't
-say anything but what the library does.
+What follows from that is asked for here and written down nowhere, so that the command line can't
+say anything but what the library does. What came back is made up, in the shape that httpcore gives
+it: HTTP/2's refusals are imitations of h2's events, which a test compares with real ones.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import errno
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-import h11
+import h11  # not a requirement of ours: httpx comes with httpcore, which speaks HTTP/1.1 through it
 import httpx
 
 from ._errors import RetryError, raise_for_outcome
@@ -34,7 +35,7 @@ ERRORS: dict[str, type[httpx.RequestError]] = {
 """The errors of httpx that an attempt may end in, by name."""
 
 
-class Stopped(BaseException):
+class Cancelled(BaseException):
     """What stands for cancellation and Ctrl-C."""
 
 
@@ -56,10 +57,13 @@ class Trial:
 
 
 def request_for(
-    method: str, *, keyed: bool = False, content: bytes | Iterable[bytes] = b"{}"
+    method: str, *, keyed: bool = False, endings: Sequence[Ending] = ()
 ) -> httpx.Request:
-    """Return a request of that method, with an idempotency key or without."""
+    """Return a request of that method, with an idempotency key or without, whose attempts can end
+    like this.
+    """
     headers = {"Idempotency-Key": "1"} if keyed else {}
+    content = _failing_body() if own_body in endings else b"{}"
     return httpx.Request(method, "https://api.example.com/", headers=headers, content=content)
 
 
@@ -96,7 +100,7 @@ def run(
         raise_for_outcome(response)
     except RetryError as error:
         return Trial(reports[0], response is not None, type(error).__name__)
-    except (Exception, Stopped) as error:
+    except (Exception, Cancelled) as error:
         return Trial(reports[0], False, type(error).__name__, as_it_was=True)
     return Trial(reports[0], True, None)
 
@@ -158,6 +162,11 @@ def offline() -> Ending:
     return error("ConnectError", OSError(errno.ENETUNREACH, "Network is unreachable"))
 
 
+def refused_tunnel(text: str) -> Ending:
+    """End in a proxy that opens no tunnel: its answer is all that httpcore tells of it."""
+    return error("ProxyError", text=text)
+
+
 def malformed() -> Ending:
     """End in an answer that is none."""
     return error("RemoteProtocolError", h11.RemoteProtocolError("illegal status line"))
@@ -204,9 +213,13 @@ def _trace(request: httpx.Request, name: str, info: Mapping[str, object]) -> Non
         trace(name, info)
 
 
-def stopped(request: httpx.Request) -> httpx.Response:
-    """End as cancellation and Ctrl-C do."""
-    raise Stopped
+own_body = answer(200)
+"""End in an error of the request's own body: `request_for` gives it one that breaks off."""
+
+
+def _failing_body() -> Iterator[bytes]:
+    yield b"{"
+    raise httpx.ReadError("of the stream that it was read from")
 
 
 def somebody_elses(request: httpx.Request) -> httpx.Response:
@@ -214,7 +227,33 @@ def somebody_elses(request: httpx.Request) -> httpx.Response:
     raise RuntimeError
 
 
-def failing_body() -> Iterator[bytes]:
-    """Return a body that raises an error of its own."""
-    yield b"{"
-    raise httpx.ReadError("of the stream that it was read from")
+def cancelled(request: httpx.Request) -> httpx.Response:
+    """End as cancellation and Ctrl-C do."""
+    raise Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An ending of which more is known than the class of its error."""
+
+    label: str
+    ending: Ending
+
+
+CASES = {
+    "lost-body": Case("200, lost in its body", lost_in_the_body),
+    "untrusted": Case("untrusted certificate", untrusted()),
+    "offline": Case("network unreachable", offline()),
+    "proxy-407": Case("proxy answered 407", refused_tunnel("407 Proxy Authentication Required")),
+    "proxy-503": Case("proxy answered 503", refused_tunnel("503 Service Unavailable")),
+    "no-head": Case("head never went out", before_the_head),
+    "refused-stream": Case("HTTP/2 REFUSED_STREAM", refused_stream()),
+    "goaway-0": Case("HTTP/2 GOAWAY, stream 0", went_away(0)),
+    "goaway-below": Case("HTTP/2 GOAWAY below ours", went_away(1)),
+    "malformed": Case("malformed answer", malformed()),
+    "unsendable": Case("unsendable request", unsendable()),
+    "own-body": Case("error of your own body", own_body),
+    "other": Case("any other exception", somebody_elses),
+    "cancelled": Case("cancelled, Ctrl-C", cancelled),
+}
+"""Such endings, by the names that the command line has for them."""
