@@ -482,3 +482,19 @@ def test_errors_of_the_client_itself_are_none_of_ours() -> None:
     assert type(caught.value) is httpx.TooManyRedirects
     response = SYNC.send(200).response
     assert raise_for_outcome(response) is response
+
+
+class LookAlike:
+    """A request of nobody's family."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        vars(self).update(vars(request))
+
+
+@pytest.mark.parametrize("policy", [POLICY, POLICY.replace(deadline=5.0)])
+def test_a_request_that_only_looks_like_one_is_sent(policy: RetryPolicy) -> None:
+    script = ScriptedTransport(503, 200)
+    transport = RetryTransport(script, policy=policy, clock=VirtualClock())
+    request: Any = LookAlike(httpx.Request("PUT", URL, content=b"12345"))
+    assert transport.handle_request(request).status_code == 200
+    assert [sent.body for sent in script.requests] == [b"12345"] * 2
