@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -18,6 +19,7 @@ from httpx_safe_retry import (
     Outcome,
     RetriesExhaustedError,
     RetryError,
+    RetryPolicy,
     StopReason,
     UncertainWriteError,
     Verdict,
@@ -25,7 +27,7 @@ from httpx_safe_retry import (
 )
 from httpx_safe_retry._rest import is_short
 from httpx_safe_retry.testing import Reply, ScriptItem, SentResponse, VirtualClock
-from tests.drive import POLICY, SYNC, URL, Drive, Reading, Sent, everywhere
+from tests.drive import ASYNCIO, POLICY, SYNC, TRIO, URL, Drive, Reading, Sent, everywhere
 from tests.library import LIBRARY, RetryTransport, ScriptedTransport, httpcore, httpx
 
 SMALL = b"why"
@@ -510,6 +512,60 @@ def test_the_rest_of_an_answer_is_given_no_time_that_the_deadline_needs(
     sent = SYNC.send(answer, 200, policy=policy, timeout=None)
     assert sent.response.status_code == 200
     assert seen == [read]
+
+
+# --- answers that have been read already
+
+
+class _Reads(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Reads each answer, or a part of it, before it hands it on: to log it, say."""
+
+    def __init__(self, script: ScriptedTransport, whole: bool) -> None:
+        self.script = script
+        self.whole = whole
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self.script.handle_request(request)
+        if self.whole:
+            response.read()
+        else:
+            next(response.iter_raw(1))
+        return response
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self.script.handle_async_request(request)
+        if self.whole:
+            await response.aread()
+        else:
+            raw = cast("AsyncGenerator[bytes, None]", response.aiter_raw(1))
+            async with aclosing(raw) as chunks:
+                await anext(chunks)
+        return response
+
+
+# httpx leaves the generator of a body open that it reads in part; trio would complain of it.
+@pytest.mark.parametrize(
+    ("drive", "whole"),
+    [(SYNC, True), (ASYNCIO, True), (TRIO, True), (SYNC, False), (ASYNCIO, False)],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("policy", [POLICY, POLICY.replace(deadline=60.0)])
+@pytest.mark.parametrize("body", [b"12345", [b"123", b"45"]], ids=["length", "chunked"])
+def test_what_was_read_already_is_not_read_again(
+    drive: Drive, whole: bool, method: str, policy: RetryPolicy, body: Any
+) -> None:
+    replies = [Reply(status=status, body=body) for status in (429, 429, 200)]
+    script = ScriptedTransport(*replies)
+    sent = Sent(script, VirtualClock())
+    transport = RetryTransport(_Reads(script, whole), policy=policy, clock=sent.clock)
+    drive.through(transport, sent, method, stream="read" if whole else "iter_raw")
+    if whole:
+        assert sent.response.content == b"12345"
+        assert sent.response.status_code == 200
+    else:  # as with plain httpx: what is left can't be told from the whole
+        assert isinstance(sent.error, httpx.StreamConsumed)
+    assert [reply.closes for reply in script.responses] == [1, 1, 1]
+    assert len(script.requests) == 3
 
 
 # --- callables of the policy

@@ -225,8 +225,9 @@ def test_a_layer_that_follows_no_trace_leaves_it_to_the_one_that_does() -> None:
         tried.append(request.headers["Idempotency-Key"])
         if len(tried) > 1:
             return httpx.Response(201)
-        request.extensions["trace"]("connection.start_tls.started", {})
-        raise httpx.ReadError("during the handshake")
+        error = httpx.ReadError("during the handshake")
+        request.extensions["trace"]("connection.start_tls.failed", {"exception": error})
+        raise error
 
     inside = RetryTransport(httpx.MockTransport(wire), policy=MADE_A_KEY)
     transport = RetryTransport(inside, policy=QUICK, clock=VirtualClock())

@@ -32,10 +32,16 @@ _HTTPCORE = frozenset({"httpcore", "httpcore2"})
 
 def is_short(library: Library, method: str, response: httpx.Response, limit: int) -> bool:
     """Whether the answer has a body of known length up to `limit`, still to be read."""
-    if type(response.stream) is library.byte_stream:
+    if type(response.stream) is library.byte_stream or _was_read(response):
         return False
     length = _length(response)
     return length is not None and 0 < length <= limit and not _is_bodiless(method, response)
+
+
+def _was_read(response: httpx.Response) -> bool:
+    # By what is wrapped (to log it, to keep it in a cache), at least in part. Its connection may
+    # carry somebody else's answer by now.
+    return response.is_closed or response.is_stream_consumed
 
 
 def _is_bodiless(method: str, response: httpx.Response) -> bool:
@@ -143,9 +149,7 @@ def discard(
         timeouts["read"] = min(seconds, timeouts["read"] or seconds)
     try:
         # Without a timeout, a server that stalls would be waited for without an end.
-        if _is_bodiless(method, response) or (
-            timeouts["read"] is not None and _may_be_short(library, response)
-        ):
+        if _has_a_short_rest(library, method, response, bounded=timeouts["read"] is not None):
             return _drain(response, now() + seconds, now)
     except Exception as error:
         if not _is_the_transports(library, error):
@@ -191,7 +195,7 @@ async def adiscard(
     In a task, half a second is all that the rest gets, and less where the deadline leaves less.
     """
     try:
-        if _is_bodiless(method, response) or _may_be_short(library, response):
+        if _has_a_short_rest(library, method, response, bounded=True):
             with anyio.move_on_after(_seconds_for_the_rest(ends, now)):
                 return await _adrain(response)
     except Exception as error:
@@ -228,11 +232,16 @@ async def _adrain(response: httpx.Response) -> bytes | None:
             await chunks.aclose()
 
 
-def _may_be_short(library: Library, response: httpx.Response) -> bool:
-    if type(response.stream) is library.byte_stream:
+def _has_a_short_rest(
+    library: Library, method: str, response: httpx.Response, *, bounded: bool
+) -> bool:
+    """Whether the rest of an answer is worth reading. `bounded`: whether that ends by itself."""
+    if type(response.stream) is library.byte_stream or _was_read(response):
         return False
+    if _is_bodiless(method, response):
+        return True
     length = _length(response)
-    return length is None or length <= _DRAIN_BYTES
+    return bounded and (length is None or length <= _DRAIN_BYTES)
 
 
 def _is_the_transports(library: Library, error: Exception) -> bool:

@@ -119,9 +119,14 @@ class InTasks(Base):
         outgoing: httpx.Request,
     ) -> httpx.Response:
         # Timeouts hold for one operation on the socket each; only a task can be ended as a whole.
+        ended: BaseException | None = None
         with anyio.move_on_after(call.remaining):
-            return await self._aexchange(wrapped, call, outgoing)
-        raise self._library.read_timeout("the deadline ended the attempt")
+            try:
+                return await self._aexchange(wrapped, call, outgoing)
+            except BaseException as error:
+                ended = error  # what the deadline cut off: the trace knows it again
+                raise
+        raise self._library.read_timeout("the deadline ended the attempt") from ended
 
     async def _aanswered(self, call: LogicalRequest, response: httpx.Response) -> Wait | None:
         left = of_task()
