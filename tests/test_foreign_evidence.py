@@ -8,6 +8,7 @@ import pytest
 
 from httpx_safe_retry import (
     Outcome,
+    RequestFinished,
     RetriesExhaustedError,
     RetryPolicy,
     UncertainWriteError,
@@ -145,3 +146,45 @@ def test_a_layer_inside_that_names_our_own_request_is_believed() -> None:
         client.post("https://service.test/orders")
     assert caught.value.report.executed is False
     assert len(script.requests) == 2
+
+
+class AppError(Exception):
+    """An error of somebody's own, whose request is none of HTTP."""
+
+    def __init__(self, request: object) -> None:
+        super().__init__("no stock")
+        self.request = request
+
+
+class WordlessError(Exception):
+    """An error that has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class WordlessReadError(WordlessError, httpx.ReadError):
+    """A transport's error that has none."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AppError({"id": 1}), AppError("POST /x"), RetriesExhaustedError("a mock"), WordlessError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_somebody_elses_error_lacks_takes_nothing_from_it(error: Exception) -> None:
+    reports: list[object] = []
+    script = ScriptedTransport(error)
+    transport = RetryTransport(script, clock=VirtualClock(), listeners=[reports.append])
+    with httpx.Client(transport=transport) as client, pytest.raises(type(error)) as caught:
+        client.post("https://a.test/")
+    assert caught.value is error
+    (finished,) = (event for event in reports if isinstance(event, RequestFinished))
+    assert finished.report.outcome is Outcome.UNCERTAIN_WRITE
+
+
+def test_a_transport_error_without_words_is_judged_as_any() -> None:
+    transport = RetryTransport(ScriptedTransport(WordlessReadError("lost")), clock=VirtualClock())
+    with httpx.Client(transport=transport) as client, pytest.raises(UncertainWriteError) as caught:
+        client.post("https://a.test/")
+    assert caught.value.report.attempts[0].error_text == ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
-from httpx_safe_retry import Outcome, get_report
+from httpx_safe_retry import Outcome, RetryPolicy, get_report
 from httpx_safe_retry.testing import VirtualClock
 from tests.library import RetryTransport, ScriptedTransport, httpx
 
@@ -58,10 +59,15 @@ class _Never:
         yield
 
 
-def test_a_coroutine_is_closed_quietly_where_no_event_loop_is_left() -> None:
-    transport = RetryTransport(Suspended(), clock=VirtualClock())
-    sending: Coroutine[Any, Any, httpx.Response] = transport.handle_async_request(
-        httpx.Request("POST", "https://api.test/", content=b"1")
-    )
-    sending.send(None)
-    sending.close()
+@pytest.mark.parametrize("policy", [RetryPolicy(), RetryPolicy(classify=lambda *_: None)])
+def test_a_coroutine_is_closed_quietly_where_no_event_loop_is_left(policy: RetryPolicy) -> None:
+    transport = RetryTransport(Suspended(), policy=policy, clock=VirtualClock())
+    for context in (copy_context(), None):
+        sending: Coroutine[Any, Any, httpx.Response] = transport.handle_async_request(
+            httpx.Request("POST", "https://api.test/", content=b"1")
+        )
+        if context is None:
+            sending.send(None)
+        else:  # another than that in which it is closed
+            context.run(sending.send, None)
+        sending.close()

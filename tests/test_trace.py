@@ -54,7 +54,8 @@ def last_error(*events: Event) -> BaseException:
     errors = [info["exception"] for name, info in events if name.endswith(".failed") and info]
     if not errors or not isinstance(errors[-1], Exception):
         return errors[-1] if errors else httpx.ReadError("lost")
-    return made_from(httpx.ReadError("lost"), errors[-1])
+    kind = getattr(httpx, type(errors[-1]).__name__, None)
+    return errors[-1] if kind is None else made_from(kind("lost"), errors[-1])
 
 
 def never_sent(*events: Event) -> bool:
@@ -366,6 +367,14 @@ def test_a_cancelled_task_ends_in_its_cancellation_or_in_our_words_for_it() -> N
     assert not progress.never_sent(httpx.ReadTimeout("the deadline ended the attempt"))
     assert not progress.never_sent(asyncio.CancelledError())
     assert not progress.never_sent(made_from(httpx.ReadError("lost"), httpcore.ReadError()))
+
+
+def test_an_error_by_another_name_tells_of_another_way() -> None:
+    refused = httpcore.ConnectError("refused")
+    progress = after(*CONNECTED[:1], failed("connection", refused, "connect_tcp"))
+    assert progress.never_sent(made_from(httpx.ConnectError("refused"), refused))
+    assert progress.never_sent(refused)
+    assert not progress.never_sent(made_from(httpx.ReadError("both failed"), refused))
 
 
 def test_a_tunnel_that_was_refused_proves_nothing_of_another_way() -> None:

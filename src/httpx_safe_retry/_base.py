@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import replace
 from random import random as _system_random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -35,6 +35,16 @@ around: ContextVar[list[httpx.Request] | None] = ContextVar("httpx_safe_retry_ar
 sends, emptied when it is over. Tasks that were started in one carry the list with them for as long
 as they live, and must keep nothing of the request.
 """
+
+
+def leave(under_way: list[httpx.Request], token: Token[list[httpx.Request] | None]) -> None:
+    """Note that the attempt of this thread or task is over."""
+    under_way.clear()
+    try:
+        around.reset(token)
+    except ValueError:
+        return  # a coroutine was closed in another context than its own, which it never entered
+
 
 _NO_OVERRIDE = object()
 

@@ -110,7 +110,8 @@ def left_open(
 
 
 def _never_sent(error: BaseException, progress: SendProgress | None) -> bool:
-    if isinstance(error, RetryError) and error.report.executed is False:
+    report = getattr(error, "report", None) if isinstance(error, RetryError) else None
+    if isinstance(report, RetryReport) and report.executed is False:
         # A layer inside has looked closer than we can.
         return True
     return progress is not None and progress.never_sent(error)
@@ -125,8 +126,10 @@ def _is_about_another(error: BaseException, frozen: FrozenRequest) -> bool:
         return False  # httpx: "The .request property has not been set."
     if theirs is None or theirs is frozen.request:
         return False
-    # As text: an inner client may be of the other library, whose URLs equal none of ours.
-    return (theirs.method, str(theirs.url)) != (frozen.method, str(frozen.url))
+    # As text: an inner client may be of the other library, whose URLs equal none of ours. And what
+    # somebody's own error calls its request may be anything.
+    method, url = getattr(theirs, "method", None), getattr(theirs, "url", None)
+    return (method, str(url)) != (frozen.method, str(frozen.url))
 
 
 def _is_of(report: RetryReport, frozen: FrozenRequest) -> bool:

@@ -79,7 +79,7 @@ class Record:
             number=len(self.attempts) + 1,
             status=status,
             error_type=None if error is None else type(error).__name__,
-            error_text=None if error is None else self._shown(str(error)),
+            error_text=None if error is None else self._shown(_text_of(error)),
             evidence=finding.evidence,
             elapsed=elapsed,
             retry_after=None if wish is None else wish.seconds,
@@ -165,3 +165,10 @@ def unfold_success(
         allowed,
         facts.is_write,
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # somebody's own class; what it has no words for happened nevertheless
+        return ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ._base import Base, around
+from ._base import Base, around, leave
 from ._deadline import current as current_block
 from ._deadline import of_task
 from ._engine import LogicalRequest, Raise, Wait
@@ -45,8 +45,7 @@ class InTasks(Base):
         else:
             error = None
         finally:
-            under_way.clear()
-            around.reset(token)
+            leave(under_way, token)
         if response is not None and at_once.is_success(response):
             library = self._library
             try:
@@ -106,8 +105,7 @@ class InTasks(Base):
         try:
             call.answer = response = await wrapped.handle_async_request(outgoing)
         finally:
-            under_way.clear()
-            around.reset(token)
+            leave(under_way, token)
         if is_short(library, outgoing.method, response, call.prefetch(response.status_code)):
             call.read = await aread_rest(library, response)
         return response

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._base import Base, around
+from ._base import Base, around, leave
 from ._deadline import current as current_block
 from ._deadline import of_thread
 from ._engine import LogicalRequest, Raise, Wait
@@ -44,8 +44,7 @@ class InThreads(Base):
         else:
             error = None
         finally:
-            under_way.clear()
-            around.reset(token)
+            leave(under_way, token)
         if response is not None and at_once.is_success(response):
             library = self._library
             try:
@@ -104,8 +103,7 @@ class InThreads(Base):
         try:
             call.answer = response = wrapped.handle_request(outgoing)
         finally:
-            under_way.clear()
-            around.reset(token)
+            leave(under_way, token)
         if is_short(library, outgoing.method, response, call.prefetch(response.status_code)):
             call.read = read_rest(
                 library, response, call.timeouts, call.ends, self._clock.monotonic

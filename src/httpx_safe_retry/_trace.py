@@ -69,7 +69,11 @@ class SendProgress:
         # nothing. httpcore says that a proxy opens no tunnel outside of any event.
         if not self._failures:
             return any(cls.__name__ == "ProxyError" for cls in type(error).__mro__)
-        return any(cause is failure for cause in causes(error) for failure in self._failures)
+        return any(
+            cause is failure and _is_told_by(error, failure)
+            for cause in causes(error)
+            for failure in self._failures
+        )
 
     @property
     def callback(self) -> Callable[[str, Any], Any]:
@@ -118,6 +122,13 @@ def _may_have_left(protocol: str, error: BaseException) -> bool:
     # send waited that it is closed, whether or not all of it had been taken.
     *_, first = causes(error)
     return not (isinstance(first, OSError) and first.errno is not None)
+
+
+def _is_told_by(error: BaseException, failure: BaseException) -> bool:
+    # httpx gives each error of httpcore one of its own by the same name. Under another name, it is
+    # somebody else's word about several ways. What the deadline cut off, we word ourselves.
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return type(failure).__name__ in names or not isinstance(failure, Exception)
 
 
 def _is_protocol_error(error: BaseException) -> bool:
