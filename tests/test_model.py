@@ -527,6 +527,10 @@ class Network(httpx.AsyncBaseTransport):
         attempt.fate = asyncio.get_running_loop().create_future()
         try:
             fate = await attempt.fate
+        except BaseException as error:
+            if not attempt.sent:
+                trace("connection.connect_tcp.failed", {"exception": error})
+            raise
         finally:
             attempt.waiting = False
         if isinstance(fate, Exception):

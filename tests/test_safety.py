@@ -125,17 +125,23 @@ def lost_after(
     drive: Drive, *events: str, then: type[BaseException] = httpx.ReadError
 ) -> ScriptItem:
     """An attempt that gets so far, and then loses its connection."""
-    info = {"request": SimpleNamespace(method=b"POST")}
+    error = then("lost")
+    story: list[tuple[str, dict[str, Any]]] = [
+        (event, {"request": SimpleNamespace(method=b"POST")}) for event in events
+    ]
+    step, _, state = events[-1].rpartition(".")
+    if state == "started":
+        story.append((f"{step}.failed", {"exception": error}))
 
-    def fail(request: httpx.Request) -> type[BaseException]:
-        for event in events:
-            request.extensions["trace"](event, info)
-        return then
+    def fail(request: httpx.Request) -> BaseException:
+        for event in story:
+            request.extensions["trace"](*event)
+        return error
 
-    async def afail(request: httpx.Request) -> type[BaseException]:
-        for event in events:
-            await request.extensions["trace"](event, info)
-        return then
+    async def afail(request: httpx.Request) -> BaseException:
+        for event in story:
+            await request.extensions["trace"](*event)
+        return error
 
     return fail if drive.backend is None else afail
 

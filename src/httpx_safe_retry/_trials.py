@@ -202,8 +202,11 @@ def _http2(event: object) -> Ending:
 def before_the_head(request: httpx.Request) -> httpx.Response:
     """End in an error while the connection is still being made."""
     cause = OSError(errno.ECONNRESET, "Connection reset by peer")
-    _trace(request, "connection.start_tls.failed", {"exception": cause})
-    return error("ReadError", cause)(request)
+    try:
+        return error("ReadError", cause)(request)
+    except httpx.ReadError as failure:
+        _trace(request, "connection.start_tls.failed", {"exception": failure})
+        raise
 
 
 def _trace(request: httpx.Request, name: str, info: Mapping[str, object]) -> None:
