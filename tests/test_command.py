@@ -624,6 +624,7 @@ def test_it_says_nothing_about_uncertain_writes_beside_its_answer() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+# A pipe that is closed is EINVAL there, which Python does not make a BrokenPipeError of.
 @pytest.mark.skipif(os.name == "nt", reason="Windows has another error for it")
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     reader, writer = os.pipe()
@@ -633,6 +634,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+# A pipe that is closed is EINVAL there, which Python does not make a BrokenPipeError of.
 @pytest.mark.skipif(os.name == "nt", reason="Windows has another error for it")
 @pytest.mark.parametrize("line", ["explain GET --status 200", "--help", "explain --help"])
 def test_a_short_answer_that_nobody_reads_is_no_error_either(line: str) -> None:
@@ -643,6 +645,7 @@ def test_a_short_answer_that_nobody_reads_is_no_error_either(line: str) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+# Linux has a device that is full; elsewhere the test would have to fill a real disk.
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is full")
 @pytest.mark.parametrize("line", ["table", "explain GET --status 200", "--help"])
 def test_an_answer_that_can_not_be_written_is_said_to_be_lost(line: str) -> None:

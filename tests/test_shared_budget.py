@@ -274,6 +274,7 @@ budget.close()
 """
 
 
+# Windows starts every process afresh, so that a child inherits no open file there.
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system makes no process by forking")
 def test_a_forked_child_opens_the_file_for_itself(path: Path) -> None:
     with worker(FORKED, path) as process:

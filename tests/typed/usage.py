@@ -97,22 +97,23 @@ def derive(policy: RetryPolicy) -> RetryPolicy:
 
 
 def refused(policy: RetryPolicy) -> None:
-    unknown: RetryOverrides = {"max_attempt": 2}  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportAssignmentType]
-    wrong: RetryOverrides = {"deadline": "soon"}  # type: ignore[typeddict-item]  # pyright: ignore[reportAssignmentType]
-    choice: RetryOverrides = {"retry_after_over": "wait"}  # type: ignore[typeddict-item]  # pyright: ignore[reportAssignmentType]
-    policy.replace(max_attempt=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    policy.replace(cancel=threading.Event())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    policy.replace(deadline="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    policy.max_attempts = 2  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
-    RetryPolicy(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    RetryPolicy(offline="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    RetryPolicy(classify=lambda request: None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    RetryPolicy(classify=says_yes)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    Backoff(jitter="some")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    RetryTransport(policy={"max_attempts": 2})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    RetryTransport(budget=0.1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    Verdict(transient=True, evidence="executed")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    wrap_client(URL)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    # Each line is a mistake that both checkers have to find. An ignore that none needs is an error.
+    unknown: RetryOverrides = {"max_attempt": 2}  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportAssignmentType]  # no policy has that field
+    wrong: RetryOverrides = {"deadline": "soon"}  # type: ignore[typeddict-item]  # pyright: ignore[reportAssignmentType]  # seconds are a number
+    choice: RetryOverrides = {"retry_after_over": "wait"}  # type: ignore[typeddict-item]  # pyright: ignore[reportAssignmentType]  # none of the three words
+    policy.replace(max_attempt=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # no policy has that field
+    policy.replace(cancel=threading.Event())  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # a request has it, no policy
+    policy.replace(deadline="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # seconds are a number
+    policy.max_attempts = 2  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]  # it is frozen
+    RetryPolicy(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # by name alone
+    RetryPolicy(offline="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # True or False
+    RetryPolicy(classify=lambda request: None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # it is given two arguments
+    RetryPolicy(classify=says_yes)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # it returns a verdict
+    Backoff(jitter="some")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # no such jitter
+    RetryTransport(policy={"max_attempts": 2})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # a mapping is for overrides
+    RetryTransport(budget=0.1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # a budget is an object
+    Verdict(transient=True, evidence="executed")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # a member of the enum
+    wrap_client(URL)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]  # that is no client
     print(unknown, wrong, choice)
 
 
