@@ -17,8 +17,7 @@ from ._frozen import FrozenRequest
 from ._library import Library
 from ._policy import RetryPolicy, Terms
 from ._private import origin_of
-from ._record import unfold_success
-from ._report import folded_report
+from ._record import attach_success
 from ._trace import SendProgress
 
 if TYPE_CHECKING:
@@ -83,17 +82,4 @@ class AtOnce:
 
     def attach(self, response: httpx.Response, frozen: FrozenRequest, elapsed: float) -> None:
         """Attach the report of such a success."""
-        report = folded_report(
-            unfold_success,
-            frozen,
-            self._terms,
-            None,
-            response.status_code,
-            response.headers,
-            elapsed,
-            None,
-        )
-        frozen.let_go()
-        # In a mapping of its own: httpx 0.27 keeps the one that a custom transport may share among
-        # all its responses.
-        response.extensions = {**response.extensions, "retry": report}
+        attach_success(response, frozen, self._terms, None, elapsed, None)

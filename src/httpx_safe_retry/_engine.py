@@ -30,8 +30,8 @@ from ._frozen import FrozenRequest
 from ._outcome import Outcome, StopReason
 from ._policy import Terms
 from ._proof import left_open, proved_by_error
-from ._record import attach, unfold_success
-from ._report import RetryReport, folded_report
+from ._record import attach, attach_success
+from ._report import RetryReport
 from ._trace import SendProgress
 
 if TYPE_CHECKING:
@@ -243,20 +243,9 @@ class LogicalRequest:
             or status in policy.refusal_statuses
         ):
             return False
-        elapsed = now - self._started
-        report = folded_report(
-            unfold_success,
-            self._frozen,
-            self._terms,
-            self._new_key,
-            status,
-            response.headers,
-            elapsed,
-            self.allowed,
-        )
         self._hand_out()
-        self._frozen.let_go()
-        attach(report, response)
+        elapsed = now - self._started
+        attach_success(response, self._frozen, self._terms, self._new_key, elapsed, self.allowed)
         return True
 
     def answered(self, response: httpx.Response, now: float, wall: float, task_left: float) -> Step:

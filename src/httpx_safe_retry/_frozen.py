@@ -26,7 +26,7 @@ longer ones wrap around, so that they may end at once.
 """
 
 
-def is_same(one: httpx.Request, other: httpx.Request) -> bool:
+def is_same(one: httpx.Request, other: httpx.Request | FrozenRequest) -> bool:
     """Whether both are one request, as far as method and URL tell: a layer may have made its own
     of it, even in another library's classes.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ._answer import asks_for_a_wait, is_replayed
 from ._classify import Finding, classify_answer, classify_error
 from ._errors import RetryError
+from ._frozen import FrozenRequest, is_same
 from ._outcome import UNEXECUTED, Evidence, Outcome
 from ._policy import RetryPolicy
 from ._redact import shown_url
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from ._frozen import FrozenRequest
     from ._trace import SendProgress
 
 _USUAL = RetryPolicy()
@@ -126,10 +126,10 @@ def _is_about_another(error: BaseException, frozen: FrozenRequest) -> bool:
         return False  # httpx: "The .request property has not been set."
     if theirs is None or theirs is frozen.request:
         return False
-    # As text: an inner client may be of the other library, whose URLs equal none of ours. And what
-    # somebody's own error calls its request may be anything.
-    method, url = getattr(theirs, "method", None), getattr(theirs, "url", None)
-    return (method, str(url)) != (frozen.method, str(frozen.url))
+    try:
+        return not is_same(theirs, frozen)
+    except (AttributeError, TypeError, ValueError):
+        return True  # what somebody's own error calls its request may be anything
 
 
 def _is_of(report: RetryReport, frozen: FrozenRequest) -> bool:

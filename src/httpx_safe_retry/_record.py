@@ -21,7 +21,7 @@ from ._frozen import FrozenRequest
 from ._outcome import Outcome, StopReason
 from ._policy import Terms
 from ._redact import shown_text, shown_url
-from ._report import Attempt, RetryReport
+from ._report import Attempt, RetryReport, folded_report
 
 if TYPE_CHECKING:
     import httpx
@@ -136,7 +136,24 @@ def attach(report: RetryReport, response: httpx.Response) -> None:
     response.extensions = {**response.extensions, "retry": report}
 
 
-def unfold_success(
+def attach_success(
+    response: httpx.Response,
+    frozen: FrozenRequest,
+    terms: Terms,
+    new_key: str | None,
+    elapsed: float,
+    allowed: float | None,
+) -> None:
+    """Attach the report of a first answer that is a plain success, and let go of the request."""
+    status, headers = response.status_code, response.headers
+    report = folded_report(
+        _unfold_success, frozen, terms, new_key, status, headers, elapsed, allowed
+    )
+    frozen.let_go()
+    attach(report, response)
+
+
+def _unfold_success(
     frozen: FrozenRequest,
     terms: Terms,
     new_key: str | None,
