@@ -697,3 +697,22 @@ def test_a_permanent_failure_is_raised_as_such_on_demand() -> None:
         raise_for_outcome(sent.response)
     assert raise_for_outcome(SYNC.send(204).response).status_code == 204
     assert issubclass(PermanentFailureError, RetryError)
+
+
+LATER = Reply(status=413, headers={"Retry-After": "1"})
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("answer", "policy"),
+    [
+        (LATER, POLICY),
+        (423, POLICY.replace(statuses={423})),
+        (404, POLICY.replace(classify=lambda _, result: Verdict(transient=True))),
+    ],
+)
+def test_what_asks_to_come_later_does_not_speak_for_a_key(
+    drive: Drive, answer: ScriptItem, policy: RetryPolicy
+) -> None:
+    sent = drive.send(httpx.ReadTimeout, answer, answer, method="POST", headers=KEY, policy=policy)
+    assert (sent.report.outcome, sent.report.executed) == (Outcome.UNCERTAIN_WRITE, None)

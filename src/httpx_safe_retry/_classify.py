@@ -48,7 +48,9 @@ class Finding:
             verdict.transient,
             verdict.reason or self.reason,
             # Where the policy knows better what the status means, the status speaks for nothing.
-            self.speaks_for_key and verdict.evidence in (None, Evidence.REFUSED),
+            self.speaks_for_key
+            and not verdict.transient
+            and verdict.evidence in (None, Evidence.REFUSED),
             self.answered,
         )
 
@@ -90,7 +92,8 @@ def classify_answer(
     if keyed and status == HTTPStatus.CONFLICT and after_ambiguous:
         words = f"{words}: an earlier attempt is still running"
         return Finding(Evidence.AMBIGUOUS, True, words, answered=True)
-    speaks = status in _JUDGE_THE_REQUEST and status not in policy.refusal_statuses
+    # "Try again later" judges nothing: the key may not have been looked up.
+    speaks = status in _JUDGE_THE_REQUEST and not transient
     return Finding(evidence, transient, words, speaks, answered=True)
 
 
